@@ -1,0 +1,1 @@
+"""The `nugget` command, one file per sub-command."""

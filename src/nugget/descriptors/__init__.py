@@ -1,0 +1,1 @@
+"""Atomic environments as vectors, with the road back to positions."""

@@ -1,0 +1,1 @@
+"""Sparse Gaussian processes on feature vectors; knows nothing of atoms."""

@@ -1,0 +1,1 @@
+"""Active-learning search for the structure of lowest energy."""

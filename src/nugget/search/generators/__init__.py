@@ -1,0 +1,1 @@
+"""New candidate structures: one way of making them per file."""
