@@ -1,0 +1,249 @@
+"""Many structures as flat arrays, and the pairs of neighbours within them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from ase import Atoms
+from ase.geometry import complete_cell
+from numpy.typing import NDArray
+from vesin import NeighborList
+
+from nugget.errors import NuggetError
+from nugget.jit import njit
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Below this many atoms a double loop finds the pairs of a cluster sooner than a cell list.
+_SMALL_CLUSTER = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """B structures of any sizes, species and cells; atoms of s are rows offsets[s]:offsets[s+1]."""
+
+    positions: Floats  # (N, 3)
+    numbers: Ints  # (N,) atomic numbers
+    offsets: Ints  # (B + 1,)
+    cells: Floats  # (B, 3, 3)
+    pbc: NDArray[np.bool_]  # (B, 3)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """Atoms in each structure, (B,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def owner(self) -> Ints:
+        """Structure of each atom, (N,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def split(self, flat: Floats) -> list[Floats]:
+        """Per-atom rows as a list of one array per structure."""
+        return [flat[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+
+    def with_positions(self, positions: Floats) -> Batch:
+        """The same atoms elsewhere; the caller vouches for finite numbers."""
+        return replace(self, positions=positions)
+
+    def select(self, structures: Ints) -> Batch:
+        """The structures with these indices, in this order."""
+        atoms = self.atoms_of(structures)
+        return Batch(
+            positions=self.positions[atoms],
+            numbers=self.numbers[atoms],
+            offsets=_offsets(self.sizes[structures]),
+            cells=self.cells[structures],
+            pbc=self.pbc[structures],
+        )
+
+    def atoms_of(self, structures: Ints) -> Ints:
+        """Rows of the atoms of these structures, in their order."""
+        if len(structures) == 0:
+            return np.zeros(0, dtype=np.int64)
+        return np.concatenate([np.arange(self.offsets[s], self.offsets[s + 1]) for s in structures])
+
+
+def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
+    """Flat arrays of the images, checked: finite positions, cells with a volume where periodic."""
+    if isinstance(images, Batch):
+        return images
+    if isinstance(images, Atoms):
+        images = [images]
+    if len(images) == 0:
+        raise NuggetError("There are no structures: give at least one Atoms object.")
+    sizes = np.array([len(atoms) for atoms in images])
+    batch = Batch(
+        positions=np.concatenate([atoms.positions for atoms in images]),
+        numbers=np.concatenate([atoms.numbers for atoms in images]).astype(np.int64),
+        offsets=_offsets(sizes),
+        cells=np.array([np.asarray(atoms.cell) for atoms in images]),
+        pbc=np.array([atoms.pbc for atoms in images]),
+    )
+    _check(batch)
+    return batch
+
+
+def _offsets(sizes: Ints) -> Ints:
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def _check(batch: Batch) -> None:
+    sizes = batch.sizes
+    if (sizes == 0).any():
+        s = int(np.argmin(sizes))
+        raise NuggetError(f"Structure {s} has no atoms: remove it from the list.")
+    if not np.isfinite(batch.positions).all():
+        row = int(np.flatnonzero(~np.isfinite(batch.positions).all(axis=1))[0])
+        s = int(np.searchsorted(batch.offsets, row, side="right")) - 1
+        raise NuggetError(
+            f"Structure {s}, atom {row - batch.offsets[s]}: the position is not finite "
+            f"({batch.positions[row]}); repair or remove the structure."
+        )
+    for s in np.flatnonzero(batch.pbc.any(axis=1)):
+        edges = batch.cells[s][batch.pbc[s]]
+        gram = edges @ edges.T
+        if not np.isfinite(edges).all() or np.linalg.det(gram) <= 1e-12:
+            raise NuggetError(
+                f"Structure {s} is periodic along {''.join(np.array(list('xyz'))[batch.pbc[s]])}, "
+                "but its cell spans no volume there: set the cell, or pbc=False."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Neighbours, each pair once: j + shift is near i. Ordered by structure."""
+
+    i: Ints  # (P,) atom rows of the batch
+    j: Ints  # (P,)
+    shift: Floats  # (P, 3) lattice translation of j, Å
+    offsets: Ints  # (B + 1,) pairs of structure s
+
+    def select(self, batch: Batch, structures: Ints) -> Pairs:
+        """The pairs of these structures, for `batch.select(structures)`."""
+        counts = np.diff(self.offsets)[structures]
+        rows = np.concatenate(
+            [np.arange(self.offsets[s], self.offsets[s + 1]) for s in structures]
+            or [np.zeros(0, dtype=np.int64)]
+        )
+        new_start = _offsets(batch.sizes[structures])[:-1]
+        move = np.repeat(new_start - batch.offsets[structures], counts)
+        return Pairs(
+            self.i[rows] + move, self.j[rows] + move, self.shift[rows], _offsets(counts)
+        )
+
+
+def find_pairs(batch: Batch, cutoff: float) -> Pairs:
+    """All pairs closer than `cutoff`, each once; atoms may meet their own images."""
+    if len(batch) == 1 and batch.pbc[0].any():
+        i, j, shift = _vesin_pairs(batch, 0, cutoff)
+        return Pairs(i, j, shift, np.array([0, len(i)], dtype=np.int64))
+    direct = ~batch.pbc.any(axis=1) & (batch.sizes <= _SMALL_CLUSTER)
+    i, j, offsets = _direct_pairs(batch.positions, batch.offsets, direct, cutoff * cutoff)
+    shift = np.zeros((len(i), 3))
+    if direct.all():
+        return Pairs(i, j, shift, offsets)
+    parts = []
+    for s in range(len(batch)):
+        if direct[s]:
+            rows = slice(offsets[s], offsets[s + 1])
+            parts.append((i[rows], j[rows], shift[rows]))
+        else:
+            parts.append(_vesin_pairs(batch, s, cutoff))
+    return Pairs(
+        i=np.concatenate([p[0] for p in parts]),
+        j=np.concatenate([p[1] for p in parts]),
+        shift=np.concatenate([p[2] for p in parts]),
+        offsets=_offsets(np.array([len(p[0]) for p in parts])),
+    )
+
+
+def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Floats]:
+    start, stop = batch.offsets[s], batch.offsets[s + 1]
+    pbc = batch.pbc[s]
+    cell = np.asarray(complete_cell(batch.cells[s])) if pbc.any() else np.zeros((3, 3))
+    finder = NeighborList(cutoff=cutoff, full_list=False, sorted=True, n_threads=1)
+    i, j, images = finder.compute(batch.positions[start:stop], cell, pbc, "ijS")
+    shift = images.astype(np.float64) @ cell
+    return i.astype(np.int64) + start, j.astype(np.int64) + start, shift
+
+
+@njit(cache=True)
+def _direct_pairs(
+    positions: Floats, offsets: Ints, direct: NDArray[np.bool_], cutoff2: float
+) -> tuple[Ints, Ints, Ints]:
+    most = 0
+    for s in range(len(offsets) - 1):
+        if direct[s]:
+            n = offsets[s + 1] - offsets[s]
+            most += n * (n - 1) // 2
+    first = np.empty(most, dtype=np.int64)
+    second = np.empty(most, dtype=np.int64)
+    pair_offsets = np.zeros(len(offsets), dtype=np.int64)
+    count = 0
+    for s in range(len(offsets) - 1):
+        if direct[s]:
+            for i in range(offsets[s], offsets[s + 1]):
+                for j in range(i + 1, offsets[s + 1]):
+                    dx = positions[j, 0] - positions[i, 0]
+                    dy = positions[j, 1] - positions[i, 1]
+                    dz = positions[j, 2] - positions[i, 2]
+                    if dx * dx + dy * dy + dz * dz < cutoff2:
+                        first[count] = i
+                        second[count] = j
+                        count += 1
+        pair_offsets[s + 1] = count
+    return first[:count], second[:count], pair_offsets
+
+
+class Verlet:
+    """Pairs that stay valid while no atom has moved by more than half the skin.
+
+    For structures that move in small steps (relaxation, dynamics): the list is made anew
+    only when it must be, or when the structures themselves have changed.
+    """
+
+    def __init__(self, cutoff: float, skin: float = 0.5) -> None:
+        self.cutoff = cutoff
+        self.skin = skin
+        self.rebuilds = 0
+        self._batch: Batch | None = None
+        self._pairs: Pairs | None = None
+
+    def pairs(self, batch: Batch) -> Pairs:
+        """Pairs of `batch`, reused where that is safe."""
+        if not self._valid(batch):
+            self._pairs = find_pairs(batch, self.cutoff + self.skin)
+            self._batch = replace(batch, positions=batch.positions.copy())
+            self.rebuilds += 1
+        return cast(Pairs, self._pairs)
+
+    def select(self, structures: Ints) -> None:
+        """Keep only these structures of the last batch."""
+        if self._batch is None or self._pairs is None:
+            return
+        self._pairs = self._pairs.select(self._batch, structures)
+        self._batch = self._batch.select(structures)
+
+    def _valid(self, batch: Batch) -> bool:
+        old = self._batch
+        if old is None:
+            return False
+        same = (
+            np.array_equal(old.offsets, batch.offsets)
+            and np.array_equal(old.pbc, batch.pbc)
+            and np.array_equal(old.cells, batch.cells)
+        )
+        if not same:
+            return False
+        moved = batch.positions - old.positions
+        return float(np.einsum("ij,ij->i", moved, moved).max()) < (0.5 * self.skin) ** 2

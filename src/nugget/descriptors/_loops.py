@@ -1,0 +1,286 @@
+"""SOAP's inner loops, forward and adjoint, over pairs that are listed once.
+
+Layout: coefficients c[atom, lm, ν] with lm = l² + l + m and ν = species·n_max + n, so that the
+innermost loop runs over radial functions. A pair adds h_nl(r) S_lm(d) to its first atom and, since
+S_lm(−d) = (−1)^l S_lm(d), the same numbers with that sign to its second: one evaluation serves both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget.jit import FAST, njit
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Closer than this, two atoms are one by mistake (Å).
+TOO_CLOSE = 0.1
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def _radial(r: float, knots: Floats, inverse_step: float, h: Floats, dh: Floats) -> None:
+    """Quintic Hermite interpolation of h_nl and its slope, (l_max+1)·n_max values each."""
+    t = r * inverse_step
+    k = min(int(t), len(knots) - 2)
+    u = t - k
+    u2 = u * u
+    u3 = u2 * u
+    v = 1.0 - u
+    v2 = v * v
+    v3 = v2 * v
+    # Values (a), slopes (b) and curvatures (c) at the two knots.
+    a1 = u3 * (10.0 + u * (6.0 * u - 15.0))
+    a0 = 1.0 - a1
+    b0 = u * v3 * (1.0 + 3.0 * u)
+    b1 = -u3 * v * (1.0 + 3.0 * v)
+    c0 = 0.5 * u2 * v3
+    c1 = 0.5 * u3 * v2
+    da1 = 30.0 * u2 * v2 * inverse_step
+    db0 = v2 * (1.0 - u * (15.0 * u - 2.0)) * inverse_step
+    db1 = u2 * (1.0 - v * (15.0 * v - 2.0)) * inverse_step
+    dc0 = 0.5 * u * v2 * (2.0 - 5.0 * u) * inverse_step
+    dc1 = 0.5 * u2 * v * (3.0 - 5.0 * u) * inverse_step
+    low = knots[k]
+    high = knots[k + 1]
+    for q in range(knots.shape[2]):
+        f0 = low[0, q]
+        f1 = high[0, q]
+        g0 = low[1, q]
+        g1 = high[1, q]
+        s0 = low[2, q]
+        s1 = high[2, q]
+        h[q] = a0 * f0 + a1 * f1 + b0 * g0 + b1 * g1 + c0 * s0 + c1 * s1
+        dh[q] = da1 * (f1 - f0) + db0 * g0 + db1 * g1 + dc0 * s0 + dc1 * s1
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def _harmonics(
+    x: float, y: float, z: float, l_max: int, norm: Floats, q: Floats, xy: Floats, solid: Floats
+) -> None:
+    """Real solid harmonics r^l Y_lm up to l_max.
+
+    q[l, m] holds r^(l−m) P_l^m / sin^m (a polynomial in z and r²), xy[0, m] + i xy[1, m] is
+    (x + iy)^m; their products, times norm, are the harmonics.
+    """
+    r2 = x * x + y * y + z * z
+    xy[0, 0] = 1.0
+    xy[1, 0] = 0.0
+    q[0, 0] = 1.0
+    for m in range(1, l_max + 1):
+        xy[0, m] = x * xy[0, m - 1] - y * xy[1, m - 1]
+        xy[1, m] = y * xy[0, m - 1] + x * xy[1, m - 1]
+        q[m, m] = (2 * m - 1) * q[m - 1, m - 1]
+    for m in range(l_max):
+        q[m + 1, m] = (2 * m + 1) * z * q[m, m]
+        for degree in range(m + 2, l_max + 1):
+            q[degree, m] = (
+                (2 * degree - 1) * z * q[degree - 1, m] - (degree + m - 1) * r2 * q[degree - 2, m]
+            ) / (degree - m)
+    for degree in range(l_max + 1):
+        middle = degree * degree + degree
+        solid[middle] = norm[middle] * q[degree, 0]
+        for m in range(1, degree + 1):
+            p = norm[middle + m] * q[degree, m]
+            solid[middle + m] = p * xy[0, m]
+            solid[middle - m] = p * xy[1, m]
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def _harmonics_gradient(
+    x: float, y: float, l_max: int, norm: Floats, q: Floats, xy: Floats, gradient: Floats
+) -> None:
+    """∇S_lm, (3, lm), from what `_harmonics` left in q and xy.
+
+    ∂q_lm/∂x = −x q_(l−1)(m+1), likewise for y, and ∂q_lm/∂z = (l+m) q_(l−1)m.
+    """
+    for degree in range(l_max + 1):
+        middle = degree * degree + degree
+        for m in range(degree + 1):
+            n = norm[middle + m]
+            across = -n * q[degree - 1, m + 1] if m + 1 <= degree - 1 else 0.0
+            along = n * (degree + m) * q[degree - 1, m] if m <= degree - 1 else 0.0
+            ring = n * m * q[degree, m]
+            down = max(m - 1, 0)
+            cos, sin, dcos, dsin = xy[0, m], xy[1, m], xy[0, down], xy[1, down]
+            gradient[0, middle + m] = across * x * cos + ring * dcos
+            gradient[1, middle + m] = across * y * cos - ring * dsin
+            gradient[2, middle + m] = along * cos
+            if m > 0:
+                gradient[0, middle - m] = across * x * sin + ring * dsin
+                gradient[1, middle - m] = across * y * sin + ring * dcos
+                gradient[2, middle - m] = along * sin
+
+
+@njit(cache=True, fastmath=FAST)
+def coefficients(
+    positions: Floats,
+    species: Ints,
+    i: Ints,
+    j: Ints,
+    shift: Floats,
+    knots: Floats,
+    centre: Floats,
+    norm: Floats,
+    cutoff: float,
+    l_max: int,
+    n_species: int,
+) -> tuple[Floats, int]:
+    """c[atom, lm, ν], and the first pair that is too close (−1 if there is none)."""
+    n_max = len(centre)
+    n_lm = (l_max + 1) ** 2
+    inverse_step = (len(knots) - 1) / cutoff
+    c = np.zeros((len(positions), n_lm, n_species * n_max))
+    for atom in range(len(positions)):
+        for n in range(n_max):
+            c[atom, 0, species[atom] * n_max + n] = centre[n] * norm[0]
+    h = np.empty(knots.shape[2])
+    dh = np.empty(knots.shape[2])
+    q = np.empty((l_max + 1, l_max + 1))
+    xy = np.empty((2, l_max + 1))
+    solid = np.empty(n_lm)
+    close = -1
+    for p in range(len(i)):
+        a, b = i[p], j[p]
+        x = positions[b, 0] + shift[p, 0] - positions[a, 0]
+        y = positions[b, 1] + shift[p, 1] - positions[a, 1]
+        z = positions[b, 2] + shift[p, 2] - positions[a, 2]
+        r = np.sqrt(x * x + y * y + z * z)
+        if r >= cutoff:
+            continue
+        if r < TOO_CLOSE:
+            if close < 0:
+                close = p
+            continue
+        _radial(r, knots, inverse_step, h, dh)
+        _harmonics(x, y, z, l_max, norm, q, xy, solid)
+        slot_a = species[b] * n_max
+        slot_b = species[a] * n_max
+        sign = 1.0
+        for degree in range(l_max + 1):
+            for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                s = solid[lm]
+                for n in range(n_max):
+                    term = s * h[degree * n_max + n]
+                    c[a, lm, slot_a + n] += term
+                    c[b, lm, slot_b + n] += sign * term
+            sign = -sign
+    return c, close
+
+
+@njit(cache=True, fastmath=FAST)
+def power_spectrum(c: Floats, row: Ints, column: Ints, degree: Ints, factor: Floats) -> Floats:
+    """x[atom, feature] = factor_l Σ_m c_lm,row c_lm,column; features of one l are adjacent."""
+    n_atoms, n_features = len(c), len(row)
+    x = np.empty((n_atoms, n_features))
+    for atom in range(n_atoms):
+        for f in range(n_features):
+            low = degree[f] * degree[f]
+            total = 0.0
+            for lm in range(low, low + 2 * degree[f] + 1):
+                total += c[atom, lm, row[f]] * c[atom, lm, column[f]]
+            x[atom, f] = factor[degree[f]] * total
+    return x
+
+
+@njit(cache=True, fastmath=FAST)
+def power_spectrum_adjoint(
+    c: Floats, grad: Floats, row: Ints, column: Ints, degree: Ints, factor: Floats
+) -> Floats:
+    """∂/∂c of Σ grad·x, shape (R, atoms, lm, ν), for R gradients at a time, (R, atoms, features)."""
+    n_atoms, n_features = len(c), len(row)
+    bar = np.zeros((len(grad), n_atoms, c.shape[1], c.shape[2]))
+    for k in range(len(grad)):
+        for atom in range(n_atoms):
+            for f in range(n_features):
+                g = grad[k, atom, f] * factor[degree[f]]
+                low = degree[f] * degree[f]
+                for lm in range(low, low + 2 * degree[f] + 1):
+                    bar[k, atom, lm, row[f]] += g * c[atom, lm, column[f]]
+                    bar[k, atom, lm, column[f]] += g * c[atom, lm, row[f]]
+    return bar
+
+
+@njit(cache=True, fastmath=FAST)
+def coefficients_adjoint(
+    bar: Floats,
+    positions: Floats,
+    species: Ints,
+    owner: Ints,
+    n_structures: int,
+    i: Ints,
+    j: Ints,
+    shift: Floats,
+    knots: Floats,
+    norm: Floats,
+    cutoff: float,
+    l_max: int,
+    n_max: int,
+) -> tuple[Floats, Floats]:
+    """∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3) of Σ bar·c.
+
+    With C̄ the sum of what both ends of a pair ask for, ∂/∂d is
+    (Σ C̄_nlm h'_nl S_lm) d/r + Σ_lm (Σ_n C̄_nlm h_nl) ∇S_lm.
+    """
+    n_rhs = len(bar)
+    n_lm = (l_max + 1) ** 2
+    inverse_step = (len(knots) - 1) / cutoff
+    out = np.zeros((n_rhs, len(positions), 3))
+    strain = np.zeros((n_rhs, n_structures, 3, 3))
+    h = np.empty(knots.shape[2])
+    dh = np.empty(knots.shape[2])
+    q = np.empty((l_max + 1, l_max + 1))
+    xy = np.empty((2, l_max + 1))
+    solid = np.empty(n_lm)
+    gradient = np.empty((3, n_lm))
+    for p in range(len(i)):
+        a, b = i[p], j[p]
+        x = positions[b, 0] + shift[p, 0] - positions[a, 0]
+        y = positions[b, 1] + shift[p, 1] - positions[a, 1]
+        z = positions[b, 2] + shift[p, 2] - positions[a, 2]
+        r = np.sqrt(x * x + y * y + z * z)
+        if r >= cutoff or r < TOO_CLOSE:
+            continue
+        _radial(r, knots, inverse_step, h, dh)
+        _harmonics(x, y, z, l_max, norm, q, xy, solid)
+        _harmonics_gradient(x, y, l_max, norm, q, xy, gradient)
+        slot_a = species[b] * n_max
+        slot_b = species[a] * n_max
+        s = owner[a]
+        for k in range(n_rhs):
+            radial = gx = gy = gz = 0.0
+            sign = 1.0
+            for degree in range(l_max + 1):
+                for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                    v = 0.0
+                    dv = 0.0
+                    for n in range(n_max):
+                        both = bar[k, a, lm, slot_a + n] + sign * bar[k, b, lm, slot_b + n]
+                        v += both * h[degree * n_max + n]
+                        dv += both * dh[degree * n_max + n]
+                    radial += dv * solid[lm]
+                    gx += v * gradient[0, lm]
+                    gy += v * gradient[1, lm]
+                    gz += v * gradient[2, lm]
+                sign = -sign
+            radial /= r
+            gx += radial * x
+            gy += radial * y
+            gz += radial * z
+            out[k, b, 0] += gx
+            out[k, b, 1] += gy
+            out[k, b, 2] += gz
+            out[k, a, 0] -= gx
+            out[k, a, 1] -= gy
+            out[k, a, 2] -= gz
+            strain[k, s, 0, 0] += gx * x
+            strain[k, s, 0, 1] += gx * y
+            strain[k, s, 0, 2] += gx * z
+            strain[k, s, 1, 0] += gy * x
+            strain[k, s, 1, 1] += gy * y
+            strain[k, s, 1, 2] += gy * z
+            strain[k, s, 2, 0] += gz * x
+            strain[k, s, 2, 1] += gz * y
+            strain[k, s, 2, 2] += gz * z
+    return out, strain

@@ -1,0 +1,86 @@
+"""Radial functions of SOAP: Gaussian-type orbitals against a smoothly cut atomic density."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import inv, sqrtm
+from scipy.special import gamma
+
+from nugget.errors import NuggetError
+
+Floats = NDArray[np.float64]
+
+
+def basis(cutoff: float, n_max: int, l_max: int) -> tuple[Floats, Floats]:
+    """Exponents α_nl and Löwdin coefficients β_l = S_l^{−1/2} (DESIGN.md section 3).
+
+    Shapes (l_max+1, n_max) and (l_max+1, n_max, n_max). Each primitive decays to 10⁻³ at r_n.
+    """
+    r_n = np.linspace(1.0, cutoff, n_max)
+    alpha = np.empty((l_max + 1, n_max))
+    beta = np.empty((l_max + 1, n_max, n_max))
+    for degree in range(l_max + 1):
+        alpha[degree] = -np.log(1e-3 / r_n**degree) / r_n**2
+        overlap = (
+            0.5 * gamma(degree + 1.5) * np.add.outer(alpha[degree], alpha[degree]) ** (-degree - 1.5)
+        )
+        # S is nearly singular for large n_max: sqrtm(inv(S)), in this order, is what DScribe
+        # computes, and its round-off is part of the numbers that we agree with.
+        root = sqrtm(inv(overlap))
+        if np.iscomplexobj(root) or not np.isfinite(root).all():
+            raise NuggetError(
+                f"n_max={n_max} radial functions within {cutoff} Å are linearly dependent: "
+                "lower n_max or raise the cutoff."
+            )
+        beta[degree] = root
+    return alpha, beta
+
+
+def expansion(
+    r: Floats, cutoff: float, sigma: float, alpha: Floats, beta: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """h_nl(r) and its first two derivatives, each (len(r), l_max+1, n_max)."""
+    a = 0.5 / sigma**2
+    degrees = np.arange(len(alpha))[:, None]
+    total = a + alpha  # (l, n')
+    prefactor = (np.pi / total) ** 1.5 * (a / total) ** degrees
+    decay = a * alpha / total
+    r3 = r[:, None, None]
+    gauss = prefactor * np.exp(-decay * r3**2)
+    # Primitives and their derivatives by r, then the β of each l.
+    slope = -2 * decay * r3
+    primitive = np.einsum("pln,lkn->plk", gauss, beta)
+    first = np.einsum("pln,lkn->plk", gauss * slope, beta)
+    second = np.einsum("pln,lkn->plk", gauss * (slope**2 - 2 * decay), beta)
+    w, dw, ddw = (v[:, None, None] for v in weight(r, cutoff))
+    return (
+        w * primitive,
+        dw * primitive + w * first,
+        ddw * primitive + 2 * dw * first + w * second,
+    )
+
+
+def weight(r: Floats, cutoff: float) -> tuple[Floats, Floats, Floats]:
+    """w(r) = [1 + 2(r/r_c)³ − 3(r/r_c)²]² and two derivatives: 1 at the centre, 0 at the cutoff."""
+    x = r / cutoff
+    u = 1 + 2 * x**3 - 3 * x**2
+    du = 6 * (x**2 - x) / cutoff
+    ddu = 6 * (2 * x - 1) / cutoff**2
+    return u**2, 2 * u * du, 2 * (du**2 + u * ddu)
+
+
+def table(
+    cutoff: float, sigma: float, n_max: int, l_max: int, intervals: int
+) -> tuple[Floats, Floats]:
+    """h, h·step′ and h″·step² at equidistant knots, for quintic Hermite interpolation.
+
+    Returns (knots, 3, (l_max+1)·n_max), padded by one knot, and h_n0(0) of the bare centre.
+    The interpolant is what the potential uses, so forces are its exact derivative.
+    """
+    alpha, beta = basis(cutoff, n_max, l_max)
+    step = cutoff / intervals
+    r = np.linspace(0.0, cutoff, intervals + 1)
+    h, dh, ddh = expansion(r, cutoff, sigma, alpha, beta)
+    knots = np.stack([h, dh * step, ddh * step**2], axis=1).reshape(intervals + 1, 3, -1)
+    return np.ascontiguousarray(knots), np.ascontiguousarray(h[0, 0])

@@ -1,0 +1,238 @@
+"""Smooth overlap of atomic positions: values as DScribe's, gradients by the adjoint road."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from ase import Atoms
+from ase.data import atomic_numbers, chemical_symbols
+from numpy.typing import NDArray
+
+from nugget.batch import Batch, Pairs, as_batch, find_pairs
+from nugget.descriptors import _loops, radial
+from nugget.errors import NuggetError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Knots of the radial tables per Å at sigma = 1: the interpolation error stays below 1e-11.
+_KNOTS = 25
+
+
+@dataclass(frozen=True)
+class SOAP:
+    """Power-spectrum features of each atom's surroundings.
+
+    Parameters
+    ----------
+    species : chemical symbols that may occur; order does not matter (features are ordered by
+        atomic number, as in DScribe).
+    cutoff : radius of an environment in Å; the density is taken smoothly to zero there.
+    n_max, l_max : numbers of radial functions and highest angular momentum. (3, 2) is quick,
+        (8, 6) resolves far more.
+    sigma : width of the Gaussian that stands for an atom, in Å.
+    """
+
+    species: tuple[str, ...]
+    cutoff: float = 6.0
+    n_max: int = 3
+    l_max: int = 2
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        species = (self.species,) if isinstance(self.species, str) else tuple(self.species)
+        unknown = [s for s in species if s not in atomic_numbers or s == "X"]
+        if unknown or not species:
+            raise NuggetError(f"SOAP species {list(species)}: give chemical symbols, as ['Au'].")
+        ordered = tuple(sorted(set(species), key=lambda s: int(atomic_numbers[s])))
+        object.__setattr__(self, "species", ordered)
+        _in_range("cutoff", self.cutoff, 1.0, 50.0, " Å", open_low=True)
+        _in_range("sigma", self.sigma, 0.05, 10.0, " Å")
+        _in_range("n_max", self.n_max, 1, 20, "", whole=True)
+        _in_range("l_max", self.l_max, 0, 20, "", whole=True)
+        _ = self._tables  # a basis that cannot be made is refused here, not at first use
+
+    @property
+    def n_features(self) -> int:
+        """Length f of a feature vector."""
+        return len(self._tables.row)
+
+    @cached_property
+    def _tables(self) -> _Tables:
+        return _make_tables(self)
+
+    def compute(
+        self, images: Sequence[Atoms] | Atoms | Batch, pairs: Pairs | None = None
+    ) -> Environments:
+        """Features of every atom of every structure; `pairs` may come from a Verlet list."""
+        batch = as_batch(images)
+        species = self.species_index(batch)
+        if pairs is None:
+            pairs = find_pairs(batch, self.cutoff)
+        t = self._tables
+        c, close = _loops.coefficients(
+            batch.positions,
+            species,
+            pairs.i,
+            pairs.j,
+            pairs.shift,
+            t.knots,
+            t.centre,
+            t.norm,
+            float(self.cutoff),
+            self.l_max,
+            len(self.species),
+        )
+        if close >= 0:
+            _refuse_coincident(batch, pairs, close)
+        values = _loops.power_spectrum(c, t.row, t.column, t.degree, t.factor)
+        return Environments(self, batch, pairs, species, values, c)
+
+    def species_index(self, batch: Batch) -> Ints:
+        """Position of each atom's element in `species`; an element that is not there is refused."""
+        index = self._tables.index[batch.numbers]
+        if index.min() < 0:
+            atom = int(np.argmin(index))
+            s = int(np.searchsorted(batch.offsets, atom, side="right")) - 1
+            raise NuggetError(
+                f"Structure {s}, atom {atom - batch.offsets[s]}: element "
+                f"{chemical_symbols[batch.numbers[atom]]} is not among {list(self.species)}; "
+                "add it to the descriptor's species."
+            )
+        return index
+
+
+@dataclass(frozen=True, eq=False)
+class Environments:
+    """Features of all atoms of a batch, and the road back to positions."""
+
+    descriptor: SOAP
+    batch: Batch
+    pairs: Pairs
+    species: Ints  # (n_env,) index of the central species
+    values: Floats  # (n_env, f)
+    coefficients: Floats = field(repr=False)  # (n_env, lm, ν)
+
+    @property
+    def owner(self) -> Ints:
+        """Structure of each row, (n_env,)."""
+        return self.batch.owner
+
+    def pullback(self, grad: Floats) -> Floats:
+        """Gradient by positions of Σ grad·values: (n_env, 3) for (n_env, f); a leading axis stays."""
+        return self.pullback_strain(grad)[0]
+
+    def pullback_strain(self, grad: Floats) -> tuple[Floats, Floats]:
+        """Gradients by positions and by the strain of each structure, (n_env, 3) and (B, 3, 3)."""
+        single = grad.ndim == 2
+        stacked = np.ascontiguousarray(grad[None] if single else grad, dtype=np.float64)
+        if stacked.shape[1:] != self.values.shape:
+            raise NuggetError(
+                f"A gradient of shape {grad.shape} does not fit features of {self.values.shape}."
+            )
+        soap, t = self.descriptor, self.descriptor._tables
+        bar = _loops.power_spectrum_adjoint(
+            self.coefficients, stacked, t.row, t.column, t.degree, t.factor
+        )
+        positions, strain = _loops.coefficients_adjoint(
+            bar,
+            self.batch.positions,
+            self.species,
+            self.owner,
+            len(self.batch),
+            self.pairs.i,
+            self.pairs.j,
+            self.pairs.shift,
+            t.knots,
+            t.norm,
+            float(soap.cutoff),
+            soap.l_max,
+            soap.n_max,
+        )
+        return (positions[0], strain[0]) if single else (positions, strain)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    knots: Floats  # radial functions, see radial.table
+    centre: Floats  # h_n0(0): what an atom adds to its own density
+    norm: Floats  # normalisation of the harmonics, (lm,)
+    factor: Floats  # π √(8/(2l+1)), (l,)
+    row: Ints  # (f,) ν of the first coefficient of a feature
+    column: Ints  # (f,) ν of the second
+    degree: Ints  # (f,) l
+    index: Ints  # (119,) atomic number → species index, −1 if not described
+
+
+def _make_tables(soap: SOAP) -> _Tables:
+    l_max, n_max = soap.l_max, soap.n_max
+    intervals = math.ceil(_KNOTS * soap.cutoff / min(soap.sigma, 1.0))
+    knots, centre = radial.table(soap.cutoff, soap.sigma, n_max, l_max, intervals)
+    features = []
+    for a in range(len(soap.species)):
+        for b in range(a, len(soap.species)):
+            for degree in range(l_max + 1):
+                for n in range(n_max):
+                    for k in range(n if a == b else 0, n_max):
+                        features.append((a * n_max + n, b * n_max + k, degree))
+    row, column, degree_of = (np.array(v, dtype=np.int64) for v in zip(*features, strict=True))
+    index = np.full(len(chemical_symbols), -1, dtype=np.int64)
+    index[[atomic_numbers[s] for s in soap.species]] = np.arange(len(soap.species))
+    degrees = np.arange(l_max + 1)
+    return _Tables(
+        knots=knots,
+        centre=centre,
+        norm=_harmonic_norms(l_max),
+        factor=np.pi * np.sqrt(8.0 / (2 * degrees + 1)),
+        row=row,
+        column=column,
+        degree=degree_of,
+        index=index,
+    )
+
+
+def _harmonic_norms(l_max: int) -> Floats:
+    """√((2l+1)/4π · (l−m)!/(l+m)!), times √2 for m ≠ 0."""
+    norm = np.empty((l_max + 1) ** 2)
+    for degree in range(l_max + 1):
+        for m in range(-degree, degree + 1):
+            ratio = math.factorial(degree - abs(m)) / math.factorial(degree + abs(m))
+            norm[degree * degree + degree + m] = math.sqrt(
+                (2 * degree + 1) / (4 * math.pi) * ratio * (2 if m else 1)
+            )
+    return norm
+
+
+def _in_range(
+    name: str,
+    value: float,
+    low: float,
+    high: float,
+    unit: str,
+    *,
+    open_low: bool = False,
+    whole: bool = False,
+) -> None:
+    fits = (low < value if open_low else low <= value) and value <= high
+    if not fits or (whole and int(value) != value):
+        kind = "a whole number" if whole else "a number"
+        edge = "above" if open_low else "from"
+        raise NuggetError(
+            f"SOAP {name}={value!r} is out of range: give {kind} {edge} {low}{unit} to {high}{unit}."
+        )
+
+
+def _refuse_coincident(batch: Batch, pairs: Pairs, p: int) -> None:
+    i, j = int(pairs.i[p]), int(pairs.j[p])
+    s = int(np.searchsorted(batch.offsets, i, side="right")) - 1
+    start = batch.offsets[s]
+    distance = np.linalg.norm(batch.positions[j] + pairs.shift[p] - batch.positions[i])
+    raise NuggetError(
+        f"Structure {s}: atoms {i - start} and {j - start} are {distance:.3g} Å apart "
+        f"(less than {_loops.TOO_CLOSE} Å); move them apart or remove the structure."
+    )
+
