@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import cast
 
 import numpy as np
@@ -79,37 +81,37 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
         images = [images]
     if len(images) == 0:
         raise NuggetError("There are no structures: give at least one Atoms object.")
-    sizes = np.array([len(atoms) for atoms in images])
+    # Straight to the arrays: ASE's properties cost more than all the rest for a small cluster.
+    positions = [atoms.arrays["positions"] for atoms in images]
     batch = Batch(
-        positions=np.concatenate([atoms.positions for atoms in images]),
-        numbers=np.concatenate([atoms.numbers for atoms in images]).astype(np.int64),
-        offsets=_offsets(sizes),
-        cells=np.array([np.asarray(atoms.cell) for atoms in images]),
+        positions=np.concatenate(positions, dtype=np.float64),
+        numbers=np.concatenate([atoms.arrays["numbers"] for atoms in images], dtype=np.int64),
+        offsets=_offsets([len(rows) for rows in positions]),
+        cells=np.array([atoms.cell.array for atoms in images]),
         pbc=np.array([atoms.pbc for atoms in images]),
     )
     _check(batch)
     return batch
 
 
-def _offsets(sizes: Ints) -> Ints:
-    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
+def _offsets(sizes: Sequence[int] | Ints) -> Ints:
+    return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
 
 def _check(batch: Batch) -> None:
     sizes = batch.sizes
-    if (sizes == 0).any():
-        s = int(np.argmin(sizes))
-        raise NuggetError(f"Structure {s} has no atoms: remove it from the list.")
-    if not np.isfinite(batch.positions).all():
+    if not sizes.all():
+        raise NuggetError(f"Structure {int(np.argmin(sizes))} has no atoms: remove it.")
+    # The sum of the squares is finite only if every number is: one quick pass when all is well.
+    if not math.isfinite(np.vdot(batch.positions, batch.positions)):
         row = int(np.flatnonzero(~np.isfinite(batch.positions).all(axis=1))[0])
         s = int(np.searchsorted(batch.offsets, row, side="right")) - 1
         raise NuggetError(
             f"Structure {s}, atom {row - batch.offsets[s]}: the position is not finite "
             f"({batch.positions[row]}); repair or remove the structure."
         )
-    for s in np.flatnonzero(batch.pbc.any(axis=1)):
+    for k in np.flatnonzero(batch.pbc.any(axis=1)) if batch.pbc.any() else ():
+        s = int(k)
         edges = batch.cells[s][batch.pbc[s]]
         gram = edges @ edges.T
         if not np.isfinite(edges).all() or np.linalg.det(gram) <= 1e-12:
@@ -137,19 +139,13 @@ class Pairs:
         )
         new_start = _offsets(batch.sizes[structures])[:-1]
         move = np.repeat(new_start - batch.offsets[structures], counts)
-        return Pairs(
-            self.i[rows] + move, self.j[rows] + move, self.shift[rows], _offsets(counts)
-        )
+        return Pairs(self.i[rows] + move, self.j[rows] + move, self.shift[rows], _offsets(counts))
 
 
 def find_pairs(batch: Batch, cutoff: float) -> Pairs:
     """All pairs closer than `cutoff`, each once; atoms may meet their own images."""
-    if len(batch) == 1 and batch.pbc[0].any():
-        i, j, shift = _vesin_pairs(batch, 0, cutoff)
-        return Pairs(i, j, shift, np.array([0, len(i)], dtype=np.int64))
     direct = ~batch.pbc.any(axis=1) & (batch.sizes <= _SMALL_CLUSTER)
-    i, j, offsets = _direct_pairs(batch.positions, batch.offsets, direct, cutoff * cutoff)
-    shift = np.zeros((len(i), 3))
+    i, j, shift, offsets = _direct_pairs(batch.positions, batch.offsets, direct, cutoff * cutoff)
     if direct.all():
         return Pairs(i, j, shift, offsets)
     parts = []
@@ -180,7 +176,7 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
 @njit(cache=True)
 def _direct_pairs(
     positions: Floats, offsets: Ints, direct: NDArray[np.bool_], cutoff2: float
-) -> tuple[Ints, Ints, Ints]:
+) -> tuple[Ints, Ints, Floats, Ints]:
     most = 0
     for s in range(len(offsets) - 1):
         if direct[s]:
@@ -202,7 +198,7 @@ def _direct_pairs(
                         second[count] = j
                         count += 1
         pair_offsets[s + 1] = count
-    return first[:count], second[:count], pair_offsets
+    return first[:count], second[:count], np.zeros((count, 3)), pair_offsets
 
 
 class Verlet:

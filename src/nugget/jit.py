@@ -14,7 +14,7 @@ __all__ = ["FAST", "njit"]
 FAST = {"contract", "nsz", "arcp"}
 
 
-class _Announcer(event.Listener):  # type: ignore[misc]
+class _Announcer(event.Listener):
     """Prints one line when a function of this package is compiled (not when a cache is read)."""
 
     def __init__(self) -> None:

@@ -2,7 +2,8 @@
 
 Layout: coefficients c[atom, lm, ν] with lm = l² + l + m and ν = species·n_max + n, so that the
 innermost loop runs over radial functions. A pair adds h_nl(r) S_lm(d) to its first atom and, since
-S_lm(−d) = (−1)^l S_lm(d), the same numbers with that sign to its second: one evaluation serves both.
+S_lm(−d) = (−1)^l S_lm(d), the same numbers with that sign to its second: one evaluation for
+both.
 """
 
 from __future__ import annotations
@@ -159,50 +160,68 @@ def coefficients(
         slot_b = species[a] * n_max
         sign = 1.0
         for degree in range(l_max + 1):
+            radial = h[degree * n_max : (degree + 1) * n_max]
             for lm in range(degree * degree, (degree + 1) * (degree + 1)):
                 s = solid[lm]
+                at_a = c[a, lm, slot_a : slot_a + n_max]
                 for n in range(n_max):
-                    term = s * h[degree * n_max + n]
-                    c[a, lm, slot_a + n] += term
-                    c[b, lm, slot_b + n] += sign * term
+                    at_a[n] += s * radial[n]
+                s *= sign
+                at_b = c[b, lm, slot_b : slot_b + n_max]
+                for n in range(n_max):
+                    at_b[n] += s * radial[n]
             sign = -sign
     return c, close
 
 
 @njit(cache=True, fastmath=FAST)
-def power_spectrum(c: Floats, row: Ints, column: Ints, degree: Ints, factor: Floats) -> Floats:
-    """x[atom, feature] = factor_l Σ_m c_lm,row c_lm,column; features of one l are adjacent."""
-    n_atoms, n_features = len(c), len(row)
-    x = np.empty((n_atoms, n_features))
+def power_spectrum(c: Floats, feature: Ints, factor: Floats) -> Floats:
+    """x[atom, feature[l, ν, ν']] = factor_l Σ_m c_lmν c_lmν', for ν ≤ ν'."""
+    n_atoms, n_nu = len(c), c.shape[2]
+    n_degrees = len(factor)
+    x = np.empty((n_atoms, n_degrees * n_nu * (n_nu + 1) // 2))
+    gram = np.empty((n_nu, n_nu))
     for atom in range(n_atoms):
-        for f in range(n_features):
-            low = degree[f] * degree[f]
-            total = 0.0
-            for lm in range(low, low + 2 * degree[f] + 1):
-                total += c[atom, lm, row[f]] * c[atom, lm, column[f]]
-            x[atom, f] = factor[degree[f]] * total
+        for degree in range(n_degrees):
+            gram[:] = 0.0
+            for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                line = c[atom, lm]
+                for u in range(n_nu):
+                    left = line[u]
+                    target = gram[u]
+                    for v in range(n_nu):
+                        target[v] += left * line[v]
+            for u in range(n_nu):
+                for v in range(u, n_nu):
+                    x[atom, feature[degree, u, v]] = factor[degree] * gram[u, v]
     return x
 
 
 @njit(cache=True, fastmath=FAST)
-def power_spectrum_adjoint(
-    c: Floats, grad: Floats, row: Ints, column: Ints, degree: Ints, factor: Floats
-) -> Floats:
-    """∂/∂c of Σ grad·x, shape (R, atoms, lm, ν), for R gradients at a time, (R, atoms, features)."""
-    n_atoms, n_features = len(c), len(row)
-    bar = np.zeros((len(grad), n_atoms, c.shape[1], c.shape[2]))
+def power_spectrum_adjoint(c: Floats, grad: Floats, feature: Ints, factor: Floats) -> Floats:
+    """∂/∂c of Σ grad·x, shape (R, atoms, lm, ν), for R gradients (R, atoms, features)."""
+    n_atoms, n_nu = len(c), c.shape[2]
+    bar = np.zeros((len(grad), n_atoms, c.shape[1], n_nu))
+    g = np.empty((n_nu, n_nu))
     for k in range(len(grad)):
         for atom in range(n_atoms):
-            for f in range(n_features):
-                g = grad[k, atom, f] * factor[degree[f]]
-                low = degree[f] * degree[f]
-                for lm in range(low, low + 2 * degree[f] + 1):
-                    bar[k, atom, lm, row[f]] += g * c[atom, lm, column[f]]
-                    bar[k, atom, lm, column[f]] += g * c[atom, lm, row[f]]
+            for degree in range(len(factor)):
+                for u in range(n_nu):
+                    for v in range(u, n_nu):
+                        g[u, v] = g[v, u] = factor[degree] * grad[k, atom, feature[degree, u, v]]
+                    g[u, u] *= 2.0
+                for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                    line = c[atom, lm]
+                    target = bar[k, atom, lm]
+                    for u in range(n_nu):
+                        left = line[u]
+                        source = g[u]
+                        for v in range(n_nu):
+                            target[v] += left * source[v]
     return bar
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST | {"reassoc"})
 def coefficients_adjoint(
     bar: Floats,
     positions: Floats,
@@ -252,13 +271,17 @@ def coefficients_adjoint(
             radial = gx = gy = gz = 0.0
             sign = 1.0
             for degree in range(l_max + 1):
+                value = h[degree * n_max : (degree + 1) * n_max]
+                slope = dh[degree * n_max : (degree + 1) * n_max]
                 for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                    at_a = bar[k, a, lm, slot_a : slot_a + n_max]
+                    at_b = bar[k, b, lm, slot_b : slot_b + n_max]
                     v = 0.0
                     dv = 0.0
                     for n in range(n_max):
-                        both = bar[k, a, lm, slot_a + n] + sign * bar[k, b, lm, slot_b + n]
-                        v += both * h[degree * n_max + n]
-                        dv += both * dh[degree * n_max + n]
+                        both = at_a[n] + sign * at_b[n]
+                        v += both * value[n]
+                        dv += both * slope[n]
                     radial += dv * solid[lm]
                     gx += v * gradient[0, lm]
                     gy += v * gradient[1, lm]

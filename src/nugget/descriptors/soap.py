@@ -13,7 +13,7 @@ from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from nugget.batch import Batch, Pairs, as_batch, find_pairs
-from nugget.descriptors import _loops, radial
+from nugget.descriptors import _jacobian, _loops, radial
 from nugget.errors import NuggetError
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ class SOAP:
     @property
     def n_features(self) -> int:
         """Length f of a feature vector."""
-        return len(self._tables.row)
+        return int(self._tables.feature.max()) + 1
 
     @cached_property
     def _tables(self) -> _Tables:
@@ -89,7 +89,7 @@ class SOAP:
         )
         if close >= 0:
             _refuse_coincident(batch, pairs, close)
-        values = _loops.power_spectrum(c, t.row, t.column, t.degree, t.factor)
+        values = _loops.power_spectrum(c, t.feature, t.factor)
         return Environments(self, batch, pairs, species, values, c)
 
     def species_index(self, batch: Batch) -> Ints:
@@ -135,9 +135,7 @@ class Environments:
                 f"A gradient of shape {grad.shape} does not fit features of {self.values.shape}."
             )
         soap, t = self.descriptor, self.descriptor._tables
-        bar = _loops.power_spectrum_adjoint(
-            self.coefficients, stacked, t.row, t.column, t.degree, t.factor
-        )
+        bar = _loops.power_spectrum_adjoint(self.coefficients, stacked, t.feature, t.factor)
         positions, strain = _loops.coefficients_adjoint(
             bar,
             self.batch.positions,
@@ -155,6 +153,36 @@ class Environments:
         )
         return (positions[0], strain[0]) if single else (positions, strain)
 
+    def jacobian(self) -> Jacobian:
+        """∂x_centre/∂d of every directed pair: large; for fitting forces, not for predicting."""
+        soap, t = self.descriptor, self.descriptor._tables
+        return Jacobian(
+            *_jacobian.jacobian(
+                self.coefficients,
+                self.batch.positions,
+                self.species,
+                self.pairs.i,
+                self.pairs.j,
+                self.pairs.shift,
+                t.knots,
+                t.norm,
+                t.feature,
+                t.factor,
+                float(soap.cutoff),
+                self.values.shape[1],
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Jacobian:
+    """How the features of `centre` change when `neighbour` moves; the centre's move is minus that."""
+
+    centre: Ints  # (P,)
+    neighbour: Ints  # (P,)
+    vector: Floats  # (P, 3) from the centre to the neighbour
+    values: Floats  # (P, 3, f)
+
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
@@ -162,9 +190,7 @@ class _Tables:
     centre: Floats  # h_n0(0): what an atom adds to its own density
     norm: Floats  # normalisation of the harmonics, (lm,)
     factor: Floats  # π √(8/(2l+1)), (l,)
-    row: Ints  # (f,) ν of the first coefficient of a feature
-    column: Ints  # (f,) ν of the second
-    degree: Ints  # (f,) l
+    feature: Ints  # (l, ν, ν') → index of the feature, DScribe's order
     index: Ints  # (119,) atomic number → species index, −1 if not described
 
 
@@ -172,14 +198,16 @@ def _make_tables(soap: SOAP) -> _Tables:
     l_max, n_max = soap.l_max, soap.n_max
     intervals = math.ceil(_KNOTS * soap.cutoff / min(soap.sigma, 1.0))
     knots, centre = radial.table(soap.cutoff, soap.sigma, n_max, l_max, intervals)
-    features = []
+    n_nu = len(soap.species) * n_max
+    feature = np.zeros((l_max + 1, n_nu, n_nu), dtype=np.int64)
+    count = 0
     for a in range(len(soap.species)):
         for b in range(a, len(soap.species)):
             for degree in range(l_max + 1):
                 for n in range(n_max):
                     for k in range(n if a == b else 0, n_max):
-                        features.append((a * n_max + n, b * n_max + k, degree))
-    row, column, degree_of = (np.array(v, dtype=np.int64) for v in zip(*features, strict=True))
+                        feature[degree, a * n_max + n, b * n_max + k] = count
+                        count += 1
     index = np.full(len(chemical_symbols), -1, dtype=np.int64)
     index[[atomic_numbers[s] for s in soap.species]] = np.arange(len(soap.species))
     degrees = np.arange(l_max + 1)
@@ -188,9 +216,7 @@ def _make_tables(soap: SOAP) -> _Tables:
         centre=centre,
         norm=_harmonic_norms(l_max),
         factor=np.pi * np.sqrt(8.0 / (2 * degrees + 1)),
-        row=row,
-        column=column,
-        degree=degree_of,
+        feature=feature,
         index=index,
     )
 
@@ -235,4 +261,3 @@ def _refuse_coincident(batch: Batch, pairs: Pairs, p: int) -> None:
         f"Structure {s}: atoms {i - start} and {j - start} are {distance:.3g} Å apart "
         f"(less than {_loops.TOO_CLOSE} Å); move them apart or remove the structure."
     )
-

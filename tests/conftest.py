@@ -1,0 +1,25 @@
+"""Fixtures that many tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ase import Atoms
+from systems import SYSTEMS
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(params=sorted(SYSTEMS))
+def system(request: pytest.FixtureRequest) -> list[Atoms]:
+    return [atoms.copy() for atoms in SYSTEMS[request.param]]
+
+
+@pytest.fixture(scope="session")
+def dft_data() -> Path:
+    """The real DFT data set, kept beside the repository."""
+    path = DATA / "au_clusters_dft.extxyz.gz"
+    if not path.exists():
+        pytest.skip(f"the DFT data set is not here ({path.name})")
+    return path
