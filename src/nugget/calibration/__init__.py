@@ -1,0 +1,57 @@
+"""Are the error bars honest, and how to make them so.
+
+`metrics` and `summary` measure, `recalibrate` finds noise levels on validation data, `online`
+follows a search. None of them knows a potential or an atom.
+"""
+
+from nugget.calibration.metrics import (
+    LEVELS,
+    Bins,
+    calibration_curve,
+    calibration_error,
+    coverage,
+    crps,
+    dispersion,
+    ence,
+    miscalibration_area,
+    nll,
+    per_atom,
+    sharpness,
+    sigma_bins,
+    spearman,
+)
+from nugget.calibration.online import OnlineScale
+from nugget.calibration.recalibrate import (
+    Calibration,
+    CalibrationWarning,
+    fit_levels,
+    fit_scale,
+)
+from nugget.calibration.summary import METRICS, Interval, Metrics, bootstrap, summary
+
+__all__ = [
+    "LEVELS",
+    "METRICS",
+    "Bins",
+    "Calibration",
+    "CalibrationWarning",
+    "Interval",
+    "Metrics",
+    "OnlineScale",
+    "bootstrap",
+    "calibration_curve",
+    "calibration_error",
+    "coverage",
+    "crps",
+    "dispersion",
+    "ence",
+    "fit_levels",
+    "fit_scale",
+    "miscalibration_area",
+    "nll",
+    "per_atom",
+    "sharpness",
+    "sigma_bins",
+    "spearman",
+    "summary",
+]

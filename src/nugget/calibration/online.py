@@ -1,0 +1,114 @@
+"""Recalibration on the fly: a search learns from its own predictions how large σ should be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp, isfinite, log, sqrt
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from nugget.errors import NuggetError
+
+# Clipping point of Huber's scale: large enough to use most of the data, small enough that a third
+# of the window may be nonsense (a breakdown point of β/c² = 0.35).
+_CLIP = 1.5
+# β = E min(Z², c²) for a standard normal Z, so that a calibrated stream has scale 1.
+_BETA = (
+    2 * ndtr(_CLIP)
+    - 1
+    - 2 * _CLIP * exp(-(_CLIP**2) / 2) / sqrt(2 * np.pi)
+    + _CLIP**2 * 2 * ndtr(-_CLIP)
+)
+
+
+def huber_scale(z: tuple[float, ...]) -> float:
+    """The s with mean min(z²/s², c²) = β: like the root mean square, but outliers count only c².
+
+    Zero when more than a share 1 − β/c² of the z are zero.
+    """
+    squares = np.sort(np.square(np.asarray(z, dtype=np.float64)))
+    n = len(squares)
+    if n == 0:
+        raise NuggetError("the scale of no data is undefined; give at least one value.")
+    inner = np.concatenate([[0.0], np.cumsum(squares)])
+    # With the k smallest unclipped, s² = Σ_{i<k} z² / (nβ − (n−k)c²); the right k is the one that
+    # clips exactly the others.
+    for k in range(n, 0, -1):
+        room = n * _BETA - (n - k) * _CLIP**2
+        if room <= 0:
+            break
+        s2 = inner[k] / room
+        if squares[k - 1] <= _CLIP**2 * s2:
+            return float(np.sqrt(s2))
+    return 0.0
+
+
+@dataclass(frozen=True)
+class OnlineScale:
+    """Factor on σ from the last `window` predictions that met their outcome.
+
+    The state is the tuple of z = (outcome − prediction)/σ, with σ as the model gave it, *before*
+    any scaling. Immutable: `update` returns the next state, and `to_dict` is all there is to save.
+
+    scale = s^w with s Huber's robust scale of the z and w = n/(n + prior_weight): with few points
+    the factor stays near 1 (as if `prior_weight` calibrated points had been seen, in log s).
+    """
+
+    window: int = 50
+    prior_weight: float = 10.0
+    bounds: tuple[float, float] = (0.05, 20.0)
+    z: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise NuggetError(f"window is {self.window}; at least one outcome must be kept.")
+        if not self.prior_weight >= 0:
+            raise NuggetError(f"prior_weight is {self.prior_weight}; it must not be negative.")
+        low, high = self.bounds
+        if not 0 < low <= 1 <= high:
+            raise NuggetError(f"bounds are {self.bounds}; they must be positive and enclose 1.")
+
+    def update(self, y_pred: float, y_std: float, y_true: float) -> "OnlineScale":
+        """The state after one more outcome."""
+        if not (isfinite(y_pred) and isfinite(y_true) and isfinite(y_std) and y_std > 0):
+            raise NuggetError(
+                f"prediction {y_pred}, σ {y_std}, outcome {y_true}: all must be finite and σ "
+                "positive; leave failed evaluations out of the stream."
+            )
+        z = (y_true - y_pred) / y_std
+        return replace(self, z=(*self.z, float(z))[-self.window :])
+
+    @property
+    def n(self) -> int:
+        """How many outcomes the factor rests on."""
+        return len(self.z)
+
+    @property
+    def scale(self) -> float:
+        """What to multiply σ with."""
+        if not self.z:
+            return 1.0
+        low, high = self.bounds
+        s = min(max(huber_scale(self.z), low), high)
+        return exp(self.n / (self.n + self.prior_weight) * log(s))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state as plain numbers and lists."""
+        return {
+            "window": self.window,
+            "prior_weight": self.prior_weight,
+            "bounds": list(self.bounds),
+            "z": list(self.z),
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> "OnlineScale":
+        """The inverse of `to_dict`."""
+        low, high = state["bounds"]
+        return cls(
+            window=int(state["window"]),
+            prior_weight=float(state["prior_weight"]),
+            bounds=(float(low), float(high)),
+            z=tuple(float(z) for z in state["z"]),
+        )
