@@ -22,11 +22,8 @@ def basis(cutoff: float, n_max: int, l_max: int) -> tuple[Floats, Floats]:
     beta = np.empty((l_max + 1, n_max, n_max))
     for degree in range(l_max + 1):
         alpha[degree] = -np.log(1e-3 / r_n**degree) / r_n**2
-        overlap = (
-            0.5
-            * gamma(degree + 1.5)
-            * np.add.outer(alpha[degree], alpha[degree]) ** (-degree - 1.5)
-        )
+        power = -degree - 1.5
+        overlap = 0.5 * gamma(-power) * np.add.outer(alpha[degree], alpha[degree]) ** power
         # S is nearly singular for large n_max: sqrtm(inv(S)), in this order, is what DScribe
         # computes, and its round-off is part of the numbers that we agree with.
         root = sqrtm(inv(overlap))

@@ -123,7 +123,7 @@ class Environments:
         return self.batch.owner
 
     def pullback(self, grad: Floats) -> Floats:
-        """Gradient by positions of Σ grad·values: (n_env, 3) for (n_env, f); a leading axis stays."""
+        """Gradient of Σ grad·values by positions: (n_env, f) → (n_env, 3); a leading axis stays."""
         return self.pullback_strain(grad)[0]
 
     def pullback_strain(self, grad: Floats) -> tuple[Floats, Floats]:
@@ -176,7 +176,7 @@ class Environments:
 
 @dataclass(frozen=True, eq=False)
 class Jacobian:
-    """How the features of `centre` change when `neighbour` moves; the centre's move is minus that."""
+    """How features of `centre` change when `neighbour` moves; minus that when `centre` moves."""
 
     centre: Ints  # (P,)
     neighbour: Ints  # (P,)
@@ -248,7 +248,7 @@ def _in_range(
         kind = "a whole number" if whole else "a number"
         edge = "above" if open_low else "from"
         raise NuggetError(
-            f"SOAP {name}={value!r} is out of range: give {kind} {edge} {low}{unit} to {high}{unit}."
+            f"SOAP {name}={value!r} is out of range: give {kind} {edge} {low} to {high}{unit}."
         )
 
 
