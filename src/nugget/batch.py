@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
@@ -37,12 +38,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         """Atoms in each structure, (B,)."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
-    @property
+    @cached_property
     def owner(self) -> Ints:
         """Structure of each atom, (N,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
@@ -53,7 +54,9 @@ class Batch:
 
     def with_positions(self, positions: Floats) -> Batch:
         """The same atoms elsewhere; the caller vouches for finite numbers."""
-        return replace(self, positions=positions)
+        moved = replace(self, positions=positions)
+        moved.__dict__.update(sizes=self.sizes, owner=self.owner)
+        return moved
 
     def select(self, structures: Ints) -> Batch:
         """The structures with these indices, in this order."""

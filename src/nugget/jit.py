@@ -22,7 +22,8 @@ class _Announcer(event.Listener):
 
     def on_start(self, happening: Any) -> None:
         function = getattr(happening.data.get("dispatcher"), "py_func", None)
-        if not self.spoken and getattr(function, "__module__", "").startswith("nugget."):
+        home = getattr(function, "__module__", None) or ""
+        if not self.spoken and home.startswith("nugget."):
             self.spoken = True
             print("nugget: compiling, first run only ...", file=sys.stderr, flush=True)
 

@@ -84,7 +84,8 @@ class SOAP:
             t.centre,
             t.norm,
             float(self.cutoff),
-            self.l_max,
+            t.degrees,
+            t.radials,
             len(self.species),
         )
         if close >= 0:
@@ -148,8 +149,8 @@ class Environments:
             t.knots,
             t.norm,
             float(soap.cutoff),
-            soap.l_max,
-            soap.n_max,
+            t.degrees,
+            t.radials,
         )
         return (positions[0], strain[0]) if single else (positions, strain)
 
@@ -190,6 +191,8 @@ class _Tables:
     centre: Floats  # h_n0(0): what an atom adds to its own density
     norm: Floats  # normalisation of the harmonics, (lm,)
     factor: Floats  # π √(8/(2l+1)), (l,)
+    degrees: tuple[int, ...]  # 0 … l_max
+    radials: tuple[int, ...]  # 0 … n_max − 1
     feature: Ints  # (l, ν, ν') → index of the feature, DScribe's order
     index: Ints  # (119,) atomic number → species index, −1 if not described
 
@@ -210,12 +213,13 @@ def _make_tables(soap: SOAP) -> _Tables:
                         count += 1
     index = np.full(len(chemical_symbols), -1, dtype=np.int64)
     index[[atomic_numbers[s] for s in soap.species]] = np.arange(len(soap.species))
-    degrees = np.arange(l_max + 1)
     return _Tables(
         knots=knots,
         centre=centre,
         norm=_harmonic_norms(l_max),
-        factor=np.pi * np.sqrt(8.0 / (2 * degrees + 1)),
+        factor=np.pi * np.sqrt(8.0 / (2 * np.arange(l_max + 1) + 1)),
+        degrees=tuple(range(l_max + 1)),
+        radials=tuple(range(n_max)),
         feature=feature,
         index=index,
     )

@@ -1,0 +1,62 @@
+"""What the benchmarks share: interleaved timing, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(work: dict[str, Callable[[], object]], seconds: float = 2.0) -> dict[str, float]:
+    """Median seconds of one call of each piece of work, taken in turns.
+
+    Turns make the ratio of two pieces of work robust against a machine that changes its speed:
+    each round runs all of them, and slow rounds are slow for all.
+    """
+    repeats = {}
+    for name, function in work.items():
+        function()
+        start = time.perf_counter()
+        function()
+        once = time.perf_counter() - start
+        repeats[name] = max(1, int(0.01 / max(once, 1e-7)))
+    samples: dict[str, list[float]] = {name: [] for name in work}
+    deadline = time.perf_counter() + seconds * len(work)
+    while time.perf_counter() < deadline or len(next(iter(samples.values()))) < 5:
+        for name, function in work.items():
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                function()
+            samples[name].append((time.perf_counter() - start) / repeats[name])
+    return {name: sorted(times)[len(times) // 2] for name, times in samples.items()}
+
+
+def peak_memory_mb() -> float:
+    """High-water mark of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def table(title: str, header: list[str], rows: list[list[object]]) -> None:
+    """Print a Markdown table."""
+    cells = [[f"{c:.4g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+    widths = [max(len(r[k]) for r in [header, *cells]) for k in range(len(header))]
+    print(f"\n{title}\n")
+    for row in [header, ["-" * w for w in widths], *cells]:
+        print("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |")
+
+
+def save(name: str, results: object) -> None:
+    """Write results with the processor's name to benchmarks/results/NAME.json."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"machine": platform.machine(), "results": results}, indent=1))
+    print(f"\nwritten: benchmarks/results/{path.name}")
