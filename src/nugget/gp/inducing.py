@@ -1,0 +1,202 @@
+"""Choosing inducing points among the environments of the training set."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget.errors import NuggetError
+from nugget.gp.kernels import RBF
+from nugget.gp.linalg import cholesky, solve
+from nugget.gp.points import Points
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Existing = tuple[Array, Ints]
+
+
+class Selection(Protocol):
+    """A rule that names rows of `points` as new inducing points."""
+
+    def select(
+        self,
+        points: Points,
+        kernel: RBF,
+        rng: np.random.Generator,
+        existing: Existing | None = None,
+    ) -> Ints: ...
+
+
+@dataclass(frozen=True)
+class CUR:
+    """Draw rows with probability proportional to their leverage scores (the paper's choice).
+
+    With `existing` points, only the missing ones are drawn.
+    """
+
+    n_points: int = 1000
+
+    def __post_init__(self) -> None:
+        _check_count(self.n_points)
+
+    def select(
+        self,
+        points: Points,
+        kernel: RBF,
+        rng: np.random.Generator,
+        existing: Existing | None = None,
+    ) -> Ints:
+        candidates = _candidates(points, existing)
+        wanted = _missing(self.n_points, existing)
+        if candidates.size <= wanted:
+            return candidates
+        scores = leverage_scores(points.x)[candidates]
+        return np.sort(candidates[_weighted_sample(scores, wanted, rng)])
+
+
+@dataclass(frozen=True)
+class Random:
+    """Draw rows at random, all alike. With `existing` points, only the missing ones are drawn."""
+
+    n_points: int = 1000
+
+    def __post_init__(self) -> None:
+        _check_count(self.n_points)
+
+    def select(
+        self,
+        points: Points,
+        kernel: RBF,
+        rng: np.random.Generator,
+        existing: Existing | None = None,
+    ) -> Ints:
+        candidates = _candidates(points, existing)
+        wanted = min(_missing(self.n_points, existing), candidates.size)
+        return np.sort(rng.permutation(candidates)[:wanted])
+
+
+@dataclass(frozen=True)
+class PivotedCholesky:
+    """Take the row with the largest variance left until none exceeds tol·θ₀ (no randomness).
+
+    Append-only: `existing` points stay, and only rows that they leave uncertain are added.
+    """
+
+    tol: float = 1e-7
+    max_points: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.tol < 1.0:
+            raise NuggetError(f"PivotedCholesky tol is {self.tol}; it must lie between 0 and 1.")
+        if self.max_points is not None:
+            _check_count(self.max_points)
+
+    def select(
+        self,
+        points: Points,
+        kernel: RBF,
+        rng: np.random.Generator,
+        existing: Existing | None = None,
+        factor: Array | None = None,
+    ) -> Ints:
+        """`factor` may hold U of the existing points (UᵀU = K_mm) to spare its computation."""
+        limit = points.x.shape[0]
+        if self.max_points is not None:
+            limit = min(limit, _missing(self.max_points, existing))
+        x, gx = points.x, points.group
+        rest = np.full(x.shape[0], kernel.amplitude)
+        known = np.zeros((0, x.shape[0]))
+        if existing is not None and existing[0].shape[0]:
+            inducing = kernel.inducing(*existing)
+            upper = cholesky(inducing.gram)[0] if factor is None else factor
+            known = solve(upper, inducing.matrix(x, gx).T, transposed=True)
+            rest -= np.einsum("mi,mi->i", known, known)
+        return _greedy(x, gx, kernel, rest, known, self.tol * kernel.amplitude, limit)
+
+
+def _greedy(
+    x: Array, gx: Ints, kernel: RBF, rest: Array, known: Array, floor: float, limit: int
+) -> Ints:
+    """Indices in order of choice; `rest` are residual variances, `known` (m, n) factor rows.
+
+    A residual only falls, so rows under the floor are dropped for good and the work shrinks.
+    """
+    rows = np.flatnonzero(rest > floor)
+    x, gx, rest, known = x[rows], gx[rows], rest[rows], known[:, rows]
+    start, count = known.shape[0], 0
+    factor = np.empty((start + min(limit, rows.size), rows.size))
+    factor[:start] = known
+    chosen: list[int] = []
+    while rows.size and count < limit:
+        pivot = int(np.argmax(rest))
+        if rest[pivot] <= floor:
+            break
+        done = factor[: start + count]
+        column = kernel.matrix(x, gx, x[pivot : pivot + 1], gx[pivot : pivot + 1])[:, 0]
+        column -= done[:, pivot] @ done
+        column /= np.sqrt(rest[pivot])
+        factor[start + count] = column
+        rest -= column * column
+        rest[pivot] = 0.0
+        chosen.append(int(rows[pivot]))
+        count += 1
+        alive = rest > floor
+        if 2 * np.count_nonzero(alive) < rows.size:
+            rows, x, gx, rest = rows[alive], x[alive], gx[alive], rest[alive]
+            shrunk = np.empty((start + min(limit, count + rows.size), rows.size))
+            shrunk[: start + count] = factor[: start + count][:, alive]
+            factor = shrunk
+    return np.array(chosen, dtype=np.int64)
+
+
+def leverage_scores(x: Array) -> Array:
+    """Σ_{j<k} U_ij² of X = USVᵀ with k = rank(X) <= min(n, f).
+
+    Leverage does not change when columns are scaled, so they are brought to unit length first; then
+    the f×f Gram matrix is accurate unless it is close to singular, where a thin SVD takes over.
+    """
+    n, f = x.shape
+    length = np.sqrt(np.einsum("if,if->f", x, x))
+    x = x[:, length > 0] / length[length > 0]
+    if x.size == 0:
+        return np.zeros(n)
+    if n > f:
+        values, vectors = np.linalg.eigh(x.T @ x)
+        if values[0] > 1e-10 * values[-1]:
+            u = x @ (vectors / np.sqrt(values))
+            return np.einsum("ij,ij->i", u, u)
+    u, s, _ = np.linalg.svd(x, full_matrices=False)
+    u = u[:, s > max(n, f) * np.finfo(float).eps * s[0]]
+    return np.einsum("ij,ij->i", u, u)
+
+
+def _weighted_sample(weights: Array, size: int, rng: np.random.Generator) -> Ints:
+    """Draw without replacement, one after the other with probability ∝ weight of what is left.
+
+    The smallest of Exp(1)/weight_i come in just that order; zero weights come last, at random.
+    """
+    draws = rng.standard_exponential(weights.size)
+    positive = weights > 0.0
+    keys = np.where(positive, draws / np.where(positive, weights, 1.0), draws)
+    order = np.lexsort((keys, ~positive))
+    return np.asarray(order[:size], dtype=np.int64)
+
+
+def _candidates(points: Points, existing: Existing | None) -> Ints:
+    """Rows that are no existing inducing point already."""
+    rows = np.arange(points.x.shape[0], dtype=np.int64)
+    if existing is None or existing[0].shape[0] == 0:
+        return rows
+    taken = {(int(g), z.tobytes()) for z, g in zip(existing[0], existing[1], strict=True)}
+    free = [(int(g), x.tobytes()) not in taken for x, g in zip(points.x, points.group, strict=True)]
+    return rows[np.array(free, dtype=bool)]
+
+
+def _missing(n_points: int, existing: Existing | None) -> int:
+    return max(n_points - (0 if existing is None else existing[0].shape[0]), 0)
+
+
+def _check_count(n: int) -> None:
+    if n < 1:
+        raise NuggetError(f"The number of inducing points is {n}; it must be at least 1.")

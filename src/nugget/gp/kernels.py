@@ -1,0 +1,267 @@
+"""The squared-exponential kernel, forward and back.
+
+k(x, x') = θ₀ exp(−|x−x'|²/2l²) within a group, 0 between groups. `RBF.inducing(z, gz)` precomputes
+what depends on the inducing points only; its `forward(points)` gives the kernel rows and their sums
+per structure, and `KernelRows.pullback` takes weights on those sums back to the features. Both ways
+are one GEMM plus one pass of the fast exponential, and nothing larger than k itself is ever built.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget.errors import NuggetError
+from nugget.gp._loops import (
+    exponentials,
+    exponentials_and_sums,
+    scaled,
+    self_sums,
+    self_sums_pullback,
+    weighted,
+)
+from nugget.gp.points import Points
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RBF:
+    """k(x, x') = amplitude · exp(−|x−x'|²/2 length_scale²); the amplitude θ₀ is a variance."""
+
+    length_scale: float = 20.0
+    amplitude: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("length_scale", "amplitude"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise NuggetError(f"RBF {name} is {value}; it must be a positive number.")
+
+    def inducing(self, z: Array, gz: Ints) -> "Inducing":
+        """Inducing points, made ready for many calls of `forward`."""
+        return Inducing(self, np.ascontiguousarray(z, float), np.ascontiguousarray(gz, np.int64))
+
+    def forward(self, points: Points, z: Array, gz: Ints) -> "KernelRows":
+        """Kernel rows of all points and their sums per structure (see `Inducing.forward`)."""
+        return self.inducing(z, gz).forward(points)
+
+    def matrix(self, x: Array, gx: Ints, z: Array, gz: Ints) -> Array:
+        """The plain kernel matrix (n, m), zero across groups."""
+        return self.inducing(z, gz).matrix(x, gx)
+
+    def gram(self, z: Array, gz: Ints) -> Array:
+        """K_mm: symmetric to the last bit, with exactly θ₀ on the diagonal."""
+        k = self.matrix(z, gz, z, gz)
+        k = 0.5 * (k + k.T)
+        np.fill_diagonal(k, self.amplitude)
+        return k
+
+    def log_length_gradient(self, k: Array) -> Array:
+        """∂K/∂log l = K∘d²/l², from K itself (d²/2l² = log θ₀ − log K; 0 where K is 0)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gradient = 2.0 * k * (np.log(self.amplitude) - np.log(k))
+        return np.where(k > 0.0, np.maximum(gradient, 0.0), 0.0)
+
+    def log_amplitude_gradient(self, k: Array) -> Array:
+        """∂K/∂log θ₀ = K."""
+        return k
+
+    def self_sum(self, points: Points) -> "SelfSum":
+        """Σ_{i,j∈s} k(x_i, x_j) of every structure, with its way back (by direct differences)."""
+        value = np.empty(len(points))
+        scale = 1.0 / self.length_scale
+        self_sums(points.x, points.group, points.offsets, scale, self.amplitude, value)
+        return SelfSum(value, points, self)
+
+
+@dataclass(frozen=True)
+class SelfSum:
+    """k_ss = Σ_{i,j∈s} k(x_i, x_j): `value` (B,), and its adjoint."""
+
+    value: Array
+    points: Points
+    kernel: RBF
+
+    def pullback(self, weights: Array) -> Array:
+        """Gradient (n, f) of Σ_s weights_s k_ss with respect to the features."""
+        p, kernel = self.points, self.kernel
+        out = np.zeros_like(p.x)
+        weights = np.ascontiguousarray(weights, float)
+        scale = 1.0 / kernel.length_scale
+        self_sums_pullback(p.x, p.group, p.offsets, scale, kernel.amplitude, weights, out)
+        return out
+
+
+class _Block:
+    """The inducing points of one group, centred on their mean and divided by l.
+
+    |x−z|² = |x|² + |z|² − 2x·z loses digits when features are large and close together; centred,
+    the three terms are no larger than the spread of the data.
+    """
+
+    def __init__(self, kernel: RBF, z: Array, columns: Ints) -> None:
+        self.columns = columns
+        self.amplitude = kernel.amplitude
+        self.scale = 1.0 / kernel.length_scale
+        self.centre = z.mean(axis=0)
+        self.z1 = np.empty((z.shape[0], z.shape[1] + 1))  # with a column of ones, for the way back
+        self.z1[:, :-1] = (z - self.centre) * self.scale
+        self.z1[:, -1] = 1.0
+        self.zt = np.ascontiguousarray(self.z1[:, :-1].T)
+        self.half = 0.5 * np.einsum("ij,ij->i", self.z1[:, :-1], self.z1[:, :-1])
+
+    def scaled(self, x: Array) -> tuple[Array, Array]:
+        """x in the block's coordinates, and |x|²/2 there."""
+        xs, half = np.empty_like(x), np.empty(x.shape[0])
+        scaled(x, self.centre, self.scale, xs, half)
+        return xs, half
+
+    def matrix(self, x: Array) -> Array:
+        xs, half = self.scaled(x)
+        k = xs @ self.zt
+        exponentials(k, half, self.half, self.amplitude)
+        return k
+
+    def forward(self, x: Array, offsets: Ints) -> tuple[Array, Array, Array]:
+        xs, half = self.scaled(x)
+        k = xs @ self.zt
+        kappa = np.empty((offsets.size - 1, k.shape[1]))
+        exponentials_and_sums(k, half, self.half, self.amplitude, offsets, kappa)
+        return xs, k, kappa
+
+    def pullback(self, xs: Array, k: Array, offsets: Ints, weights: Array) -> Array:
+        """Σ_j w_j k_ij (z_j − x_i)/l² for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
+        n, m = k.shape
+        if weights.ndim == 1 and n > self.z1.shape[1]:
+            g = k @ (weights[:, None] * self.z1)  # fewer products than weighting k
+        elif weights.ndim == 1:
+            g = (k * weights) @ self.z1
+        else:
+            wk = np.empty((weights.shape[0], n, m))
+            weighted(k, weights, offsets, wk)
+            g = (wk.reshape(-1, m) @ self.z1).reshape(weights.shape[0], n, -1)
+        out: Array = g[..., :-1] - g[..., -1:] * xs
+        out *= self.scale
+        return out
+
+
+class Inducing:
+    """Inducing points z (m, f) with groups gz (m,), ready for the kernel `kernel`."""
+
+    def __init__(self, kernel: RBF, z: Array, group: Ints) -> None:
+        if z.ndim != 2 or group.shape != z.shape[:1]:
+            raise NuggetError(
+                f"Inducing points have shape {z.shape} and groups {group.shape}; "
+                "give one row of features and one group number per inducing point."
+            )
+        self.kernel, self.z, self.group = kernel, z, group
+        labels = np.unique(group)
+        self._blocks = {
+            int(g): _Block(kernel, z[group == g], np.flatnonzero(group == g)) for g in labels
+        }
+        self._only = int(labels[0]) if labels.size == 1 else None
+
+    def __len__(self) -> int:
+        return int(self.z.shape[0])
+
+    @cached_property
+    def gram(self) -> Array:
+        """K_mm."""
+        return self.kernel.gram(self.z, self.group)
+
+    def _check(self, x: Array) -> None:
+        if x.ndim != 2 or x.shape[1] != self.z.shape[1]:
+            raise NuggetError(
+                f"Features have shape {x.shape}, but the inducing points have {self.z.shape[1]} "
+                "features; use the descriptor that the model was trained with."
+            )
+
+    def _alone(self, gx: Ints) -> bool:
+        """True when all rows and all inducing points are of one group: no copies needed."""
+        if self._only is None:
+            return False
+        return bool(gx.size == 0 or (gx[0] == self._only and not np.any(gx != self._only)))
+
+    def matrix(self, x: Array, gx: Ints) -> Array:
+        """The plain kernel matrix (n, m), zero across groups."""
+        x = np.ascontiguousarray(x, float)
+        self._check(x)
+        if self._alone(gx):
+            return self._blocks[int(self._only or 0)].matrix(x)
+        k = np.zeros((x.shape[0], len(self)))
+        for g, block in self._blocks.items():
+            rows = np.flatnonzero(gx == g)
+            if rows.size:
+                k[np.ix_(rows, block.columns)] = block.matrix(x[rows])
+        return k
+
+    def forward(self, points: Points) -> "KernelRows":
+        """Kernel rows k (n, m) and κ_s = Σ_{i∈s} k_i (B, m) in one pass."""
+        self._check(points.x)
+        if self._alone(points.group):
+            block = self._blocks[int(self._only or 0)]
+            xs, k, kappa = block.forward(points.x, points.offsets)
+            return KernelRows(kappa, points, len(self), [_Part(block, None, points.offsets, xs, k)])
+        parts, kappa = [], np.zeros((len(points), len(self)))
+        for g, block in self._blocks.items():
+            mask = points.group == g
+            rows = np.flatnonzero(mask)
+            offsets = np.concatenate([[0], np.cumsum(mask)])[points.offsets]
+            xs, k, part = block.forward(points.x[rows], offsets)
+            kappa[:, block.columns] = part
+            parts.append(_Part(block, rows, offsets, xs, k))
+        return KernelRows(kappa, points, len(self), parts)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One group's share of a forward pass; `rows` is None when it is all of it."""
+
+    block: _Block
+    rows: Ints | None
+    offsets: Ints
+    xs: Array
+    k: Array
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """What went forward: `kappa` (B, m), `k` (n, m), and the way back to the features."""
+
+    kappa: Array
+    points: Points
+    n_inducing: int
+    parts: list[_Part]
+
+    @property
+    def k(self) -> Array:
+        """Kernel rows (n, m), zero across groups."""
+        if self.parts and self.parts[0].rows is None:
+            return self.parts[0].k
+        k = np.zeros((self.points.x.shape[0], self.n_inducing))
+        for part in self.parts:
+            if part.rows is not None:
+                k[np.ix_(part.rows, part.block.columns)] = part.k
+        return k
+
+    def pullback(self, weights: Array) -> Array:
+        """Gradient of Σ_s weights_s·κ_s with respect to the features.
+
+        Weights (m,) are common to all structures and (B, m) belong to one each: the answer is
+        (n, f). Weights (R, B, m) are R questions at once: the answer is (R, n, f).
+        """
+        weights = np.asarray(weights, float)
+        if weights.ndim == 2:
+            return self.pullback(weights[None])[0]
+        first = self.parts[0] if self.parts else None
+        if first is not None and first.rows is None:
+            weights = np.ascontiguousarray(weights)
+            return first.block.pullback(first.xs, first.k, first.offsets, weights)
+        out = np.zeros((*weights.shape[:-2], *self.points.x.shape))
+        for part in self.parts:
+            own = np.ascontiguousarray(weights[..., part.block.columns])
+            out[..., part.rows, :] = part.block.pullback(part.xs, part.k, part.offsets, own)
+        return out

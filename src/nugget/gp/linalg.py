@@ -1,0 +1,149 @@
+"""Triangular factors: Cholesky with a jitter ladder, stacked QR, low-rank factors.
+
+Everything works on upper triangular factors in Fortran order and never squares a condition number.
+"""
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from nugget.errors import NuggetError
+
+Array = NDArray[np.float64]
+
+# Relative to θ₀. Below BENIGN the jitter is far under any label noise and goes unmentioned.
+LADDER = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+BENIGN = 1e-10
+_PANEL = 32  # columns per block of the triangular-pentagonal QR
+_CHUNK = 1024  # rows per QR update: the chunk and R stay in cache together
+
+
+class JitterWarning(UserWarning):
+    """A kernel matrix needed an unusually large jitter."""
+
+
+def cholesky(k: Array) -> tuple[Array, float]:
+    """U with UᵀU = K + jitter·I, and the jitter: the smallest on the ladder that works.
+
+    A factor whose smallest pivot is pure round-off counts as failed: its inverse would be noise.
+    """
+    theta = float(np.max(np.diagonal(k), initial=0.0))
+    if not np.all(np.isfinite(k)):
+        raise NuggetError("The kernel matrix holds NaN or infinity; check the features.")
+    for relative in LADDER:
+        jitter = relative * theta
+        trial = np.array(k, order="F")
+        trial.flat[:: k.shape[0] + 1] += jitter
+        u, info = lapack.dpotrf(trial, lower=0, clean=1, overwrite_a=1)
+        if info == 0 and np.min(np.diagonal(u), initial=np.inf) ** 2 >= max(
+            1e-13 * theta, 0.5 * jitter
+        ):
+            if relative > BENIGN:
+                warnings.warn(
+                    f"The kernel matrix of {k.shape[0]} inducing points needed a jitter of "
+                    f"{relative:.0e} times its amplitude. Use fewer or more distinct inducing "
+                    "points (PivotedCholesky), or a shorter length scale.",
+                    JitterWarning,
+                    stacklevel=3,
+                )
+            return u, jitter
+    raise NuggetError(
+        f"The kernel matrix of {k.shape[0]} inducing points is not positive definite even with a "
+        f"jitter of {LADDER[-1]:.0e} times its amplitude; the kernel or its matrix is wrong."
+    )
+
+
+def update_qr(r: Array, z: Array, rows: Array, rhs: Array) -> tuple[Array, Array]:
+    """R and Qᵀ·rhs after stacking `rows` (p, m) and `rhs` (p, c) below them (2pm² operations)."""
+    r, z = np.array(r, order="F"), np.array(z, order="F")
+    m = r.shape[0]
+    if m == 0:
+        return r, z
+    for start in range(0, rows.shape[0], _CHUNK):
+        part = np.array(rows[start : start + _CHUNK], order="F")
+        b = np.array(rhs[start : start + _CHUNK], order="F")
+        r, v, t, info = lapack.dtpqrt(0, min(_PANEL, m), r, part, overwrite_a=1, overwrite_b=1)
+        z, _, info2 = lapack.dtpmqrt(0, v, t, z, b, side="L", trans="T", overwrite_a=1)
+        if info or info2:
+            raise NuggetError("The QR factorisation failed; check the labels for NaN.")
+    return r, z
+
+
+def solve(u: Array, b: Array, *, transposed: bool = False) -> Array:
+    """U⁻¹b or U⁻ᵀb."""
+    if b.shape[0] == 0 or b.size == 0:
+        return np.array(b, dtype=float, order="F")
+    if b.ndim == 1:
+        return solve(u, b[:, None], transposed=transposed)[:, 0]
+    out: Array = blas.dtrsm(1.0, u, b, lower=0, trans_a=1 if transposed else 0)
+    return out
+
+
+def right_solve(b: Array, u: Array) -> Array:
+    """b U⁻¹, as (U⁻ᵀbᵀ)ᵀ; the answer is in C order for b in C order."""
+    return solve(u, np.asarray(b).T, transposed=True).T
+
+
+def multiply(u: Array, b: Array) -> Array:
+    """U b for upper triangular U."""
+    if b.size == 0:
+        return np.array(b, dtype=float, order="F")
+    out: Array = blas.dtrmm(1.0, u, b, lower=0)
+    return out
+
+
+def factor_ratio(u: Array, r: Array) -> Array:
+    """T = U R⁻¹ (upper triangular), by halves so that the zero blocks cost nothing."""
+    m = u.shape[0]
+    out = np.zeros((m, m), order="F")
+    _factor_ratio(u, r, out)
+    return out
+
+
+def _factor_ratio(u: Array, r: Array, out: Array) -> None:
+    m = u.shape[0]
+    if m <= 128:
+        out[:] = np.triu(blas.dtrsm(1.0, r, u, side=1, lower=0))
+        return
+    h = m // 2
+    _factor_ratio(u[:h, :h], r[:h, :h], out[:h, :h])
+    _factor_ratio(u[h:, h:], r[h:, h:], out[h:, h:])
+    corner = u[:h, h:] - out[:h, :h] @ r[:h, h:]
+    out[:h, h:] = blas.dtrsm(1.0, r[h:, h:], corner, side=1, lower=0)
+
+
+def compress(f: Array, tolerance: float) -> Array:
+    """F' (m, r) with |FFᵀ − F'F'ᵀ| ≤ tolerance², r as small as cheaply found."""
+    m, q = f.shape
+    if q == 0 or m == 0:
+        return np.zeros((m, 0))
+    if q > m:
+        return compress_gram(f @ f.T, tolerance)
+    return f @ _directions(f.T @ f, tolerance)
+
+
+def compress_gram(g: Array, tolerance: float) -> Array:
+    """F' (m, r) with |G − F'F'ᵀ| ≤ tolerance² for a positive semi-definite G."""
+    factor = _pivoted(g, tolerance)
+    return factor @ _directions(factor.T @ factor, tolerance)
+
+
+def _pivoted(g: Array, tolerance: float) -> Array:
+    """Pivoted Cholesky factor (m, r) of G, stopped when no diagonal element exceeds the rest."""
+    m = g.shape[0]
+    # The remainder's norm is at most its trace, i.e. m times its largest diagonal element.
+    stop = max(tolerance**2 / m, 4.0 * np.finfo(float).eps * float(np.max(np.diagonal(g))))
+    lower, pivots, rank, info = lapack.dpstrf(np.array(g, order="F"), lower=1, tol=stop)
+    if info < 0:
+        raise NuggetError("The pivoted Cholesky factorisation failed; check the labels for NaN.")
+    out = np.zeros((m, rank))
+    out[pivots - 1] = np.tril(lower)[:, :rank]
+    return out
+
+
+def _directions(g: Array, tolerance: float) -> Array:
+    """Orthonormal columns that keep all of a Gram matrix but eigenvalues below tolerance²."""
+    values, vectors = np.linalg.eigh(g)
+    return np.ascontiguousarray(vectors[:, values > tolerance**2][:, ::-1])

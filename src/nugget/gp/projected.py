@@ -1,0 +1,127 @@
+"""The projected process: the closed-form uncertainty of a sparse Gaussian process.
+
+σ² = k_ss − κ[K_mm⁻¹ − (K_mm + AᵀΣ⁻¹A)⁻¹]κᵀ. With B = Σ^{-1/2}AU⁻¹ the bracket is VVᵀ with
+V = U⁻¹Bᵀ(I + BBᵀ)^{-1/2}: one thin matrix instead of two explicit inverses, so that σ² is the
+difference of two accurate numbers and its gradient is that of the very function evaluated.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from nugget.errors import NuggetError
+from nugget.gp.linalg import (
+    compress,
+    compress_gram,
+    factor_ratio,
+    right_solve,
+    solve,
+    update_qr,
+)
+from nugget.gp.regression import SparseRegression
+
+Array = NDArray[np.float64]
+
+# Directions of U V smaller than this add at most (TOLERANCE·N)²θ₀ to σ²: a millionth of the prior
+# standard deviation of the structure.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class ProjectedProcess:
+    """Which observations the posterior is conditioned on.
+
+    "structures": the labels that were fitted. "environments": one observation per environment, with
+    the rows k_m(x_i) and a noise each (the equation as the paper prints it).
+    """
+
+    observations: str = "structures"
+
+    def __post_init__(self) -> None:
+        if self.observations not in ("structures", "environments"):
+            raise NuggetError(
+                f"ProjectedProcess observations is {self.observations!r}; "
+                "use 'structures' or 'environments'."
+            )
+
+    def fit(
+        self,
+        regression: SparseRegression,
+        environments: Array | None = None,
+        noise: float | None = None,
+    ) -> "Projected":
+        """Fit; `environments` (n_env, m) kernel rows and their `noise` only for "environments"."""
+        upper = regression.upper
+        tolerance = TOLERANCE
+        if self.observations == "environments":
+            if environments is None or noise is None:
+                raise NuggetError(
+                    "ProjectedProcess('environments') needs the kernel rows of all training "
+                    "environments and their noise."
+                )
+            rows = environments / noise
+            r, _ = update_qr(upper, np.zeros((upper.shape[0], 1)), rows, np.zeros((len(rows), 1)))
+        else:
+            rows, r = regression.scaled_rows, regression.r
+        if rows.shape[0] < upper.shape[0]:
+            b = right_solve(rows, upper)  # B (p, m)
+            s, info = lapack.dpotrf(np.eye(len(b)) + b @ b.T, lower=0, clean=1)
+            if info:
+                raise NuggetError("The projected process met NaN; check the features.")
+            whitened = compress(solve(s, b, transposed=True).T, tolerance)
+        else:
+            t = factor_ratio(upper, r)
+            whitened = compress_gram(np.eye(len(t)) - t @ t.T, tolerance)
+        return Projected(self, np.ascontiguousarray(solve(upper, whitened)), regression.amplitude)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Fitted V (m, r); `scale` multiplies every σ (a change of θ₀ at fixed θ₀/σ_n²)."""
+
+    settings: ProjectedProcess
+    v: Array
+    amplitude: float
+    scale: float = 1.0
+
+    def with_scale(self, scale: float) -> "Projected":
+        """The same fit with every σ multiplied by `scale`."""
+        return replace(self, scale=float(scale))
+
+    def _variance(self, kappa: Array, self_sum: Array) -> tuple[Array, Array]:
+        projected: Array = kappa @ self.v
+        variance = self_sum - np.einsum("br,br->b", projected, projected)
+        return variance, projected
+
+    def sigma(self, kappa: Array, sizes: Array, self_sum: Array) -> tuple[Array, Array, Array]:
+        """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
+        variance, projected = self._variance(kappa, self_sum)
+        # σ² >= 0 in exact arithmetic; what is below zero is round-off of k_ss and says "known".
+        sigma = self.scale * np.sqrt(np.maximum(variance, 0.0))
+        safe = np.where(sigma > 0.0, sigma, 1.0)
+        weight = np.where(sigma > 0.0, 0.5 * self.scale**2 / safe, 0.0)
+        projected *= (-2.0 * weight)[:, None]
+        return sigma, projected @ self.v.T, weight
+
+    def local(self, k_rows: Array) -> Array:
+        """σ of each environment's own energy (n,), from kernel rows (n, m)."""
+        variance, _ = self._variance(k_rows, np.full(k_rows.shape[0], self.amplitude))
+        return self.scale * np.sqrt(np.maximum(variance, 0.0))
+
+    def rows_sigma(self, rows: Array, prior_variance: Array) -> Array:
+        """σ of linear labels (force components) whose prior variances are given."""
+        variance, _ = self._variance(rows, prior_variance)
+        return self.scale * np.sqrt(np.maximum(variance, 0.0))
+
+    def state(self) -> dict[str, Array]:
+        """Plain arrays that `from_state` turns back into the same fit, bit for bit."""
+        environments = float(self.settings.observations == "environments")
+        return {"v": self.v, "settings": np.array([environments, self.amplitude, self.scale])}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> "Projected":
+        environments, amplitude, scale = (float(value) for value in state["settings"])
+        settings = ProjectedProcess("environments" if environments else "structures")
+        return cls(settings, np.ascontiguousarray(state["v"], float), amplitude, scale)

@@ -1,0 +1,292 @@
+"""Sparse Gaussian-process regression from label rows of any kind.
+
+With U upper triangular, UᵀU = K_mm, the QR factorisation of the stack [Σ^{-1/2}A; U] = QR gives
+α = R⁻¹Q₁ᵀΣ^{-1/2}y, which is the paper's α = [K_mm + AᵀΣ⁻¹A]⁻¹AᵀΣ⁻¹y without squaring the condition
+number. Q is never stored: R, Qᵀy and the rows themselves are enough to go on, so adding a structure
+costs what that structure costs.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
+
+from nugget.errors import NuggetError
+from nugget.gp.linalg import LADDER, cholesky, multiply, solve, update_qr
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ENERGY, FORCE, STRESS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Labels:
+    """p label rows: y ≈ A α with noise N(0, noise²).
+
+    `count` is N_s on energy rows and 0 elsewhere; `kind` is ENERGY, FORCE or STRESS.
+    """
+
+    rows: Array
+    y: Array
+    noise: Array
+    count: Array
+    kind: Ints
+
+    def __post_init__(self) -> None:
+        rows = np.asarray(self.rows, float)
+        if rows.ndim != 2:
+            raise NuggetError(f"Label rows have shape {rows.shape}; give one row per label.")
+        object.__setattr__(self, "rows", rows)
+        for name in ("y", "noise", "count"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), float))
+        object.__setattr__(self, "kind", np.ascontiguousarray(self.kind, np.int64))
+        for name in ("y", "noise", "count", "kind"):
+            shape = getattr(self, name).shape
+            if shape != rows.shape[:1]:
+                raise NuggetError(f"Labels: `{name}` has shape {shape} for {len(rows)} rows.")
+        for name in ("y", "noise", "count"):
+            bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
+            if bad.size:
+                raise NuggetError(f"Labels: `{name}` of row {bad[0]} is not finite; remove it.")
+        if np.any(self.noise <= 0):
+            row = int(np.flatnonzero(self.noise <= 0)[0])
+            raise NuggetError(f"Labels: the noise of row {row} must be positive.")
+
+    @classmethod
+    def energies(cls, kappa: ArrayLike, y: ArrayLike, noise: float, sizes: ArrayLike) -> "Labels":
+        """Energy labels: rows κ_s, variance noise²·N_s."""
+        count = np.asarray(sizes, float)
+        kind = np.full(count.shape, ENERGY, dtype=np.int64)
+        return cls(
+            np.asarray(kappa, float), np.asarray(y, float), noise * np.sqrt(count), count, kind
+        )
+
+    @classmethod
+    def concatenate(cls, parts: "list[Labels]") -> "Labels":
+        """All rows of all parts, in order."""
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("rows", "y", "noise", "count", "kind")
+            )
+        )
+
+    def __len__(self) -> int:
+        return int(self.y.size)
+
+
+class _Store:
+    """Rows (p, m) in a buffer with room to grow both ways.
+
+    Appending writes into the spare room when nobody has written there yet, so that a chain of
+    regressions shares one buffer; a second branch from the same parent gets its own copy.
+    """
+
+    def __init__(self, rows: Array) -> None:
+        p, m = rows.shape
+        self.buffer = np.empty((p, m))
+        self.buffer[:] = rows
+        self.used = (p, m)
+
+    def append(self, at: tuple[int, int], rows: Array | None, columns: Array | None) -> "_Store":
+        p, m = at
+        need = (
+            p + (0 if rows is None else len(rows)),
+            m + (0 if columns is None else columns.shape[1]),
+        )
+        store = self
+        if at != self.used or need[0] > self.buffer.shape[0] or need[1] > self.buffer.shape[1]:
+            store = _Store(np.empty((0, 0)))
+            store.buffer = np.empty((need[0] + need[0] // 4 + 64, need[1] + need[1] // 8 + 32))
+            store.buffer[:p, :m] = self.buffer[:p, :m]
+        if rows is not None:
+            store.buffer[p : need[0], :m] = rows
+        if columns is not None:
+            store.buffer[:p, m : need[1]] = columns
+        store.used = need
+        return store
+
+
+@dataclass(frozen=True)
+class SparseRegression:
+    """A fitted sparse regression; `add_rows` and `add_inducing` return grown ones."""
+
+    upper: Array  # U (m, m), UᵀU = K_mm + jitter
+    r: Array  # R (m, m), RᵀR = K_mm + AᵀΣ⁻¹A
+    z: Array  # Q₁ᵀ Σ^{-1/2} y (m,)
+    alpha: Array  # (m,)
+    y: Array
+    noise: Array
+    count: Array
+    kind: Ints
+    amplitude: float  # θ₀, the diagonal of K_mm
+    jitter: float
+    _store: _Store
+
+    @classmethod
+    def fit(cls, k_mm: Array, labels: Labels) -> "SparseRegression":
+        """Fit label rows (p, m) with the kernel matrix of the m inducing points."""
+        k_mm = np.asarray(k_mm, float)
+        m = k_mm.shape[0]
+        if k_mm.shape != (m, m) or labels.rows.shape[1] != m:
+            raise NuggetError(
+                f"K_mm has shape {k_mm.shape} and label rows {labels.rows.shape}; both need one "
+                "column per inducing point."
+            )
+        upper, jitter = cholesky(k_mm)
+        start = cls(
+            upper=upper,
+            r=upper,
+            z=np.zeros(m),
+            alpha=np.zeros(m),
+            y=np.zeros(0),
+            noise=np.zeros(0),
+            count=np.zeros(0),
+            kind=np.zeros(0, dtype=np.int64),
+            amplitude=float(np.max(np.diagonal(k_mm), initial=0.0)),
+            jitter=jitter,
+            _store=_Store(np.empty((0, m))),
+        )
+        return start._with_rows(labels, _Store(labels.rows / labels.noise[:, None]))
+
+    @property
+    def n_inducing(self) -> int:
+        return int(self.alpha.size)
+
+    @property
+    def scaled_rows(self) -> Array:
+        """Σ^{-1/2}A (p, m)."""
+        return self._store.buffer[: self.y.size, : self.n_inducing]
+
+    def add_rows(self, labels: Labels) -> "SparseRegression":
+        """With further labels, at O(p_new m²)."""
+        if labels.rows.shape[1] != self.n_inducing:
+            raise NuggetError(
+                f"New label rows have {labels.rows.shape[1]} columns for {self.n_inducing} "
+                "inducing points."
+            )
+        new = labels.rows / labels.noise[:, None]
+        at = (self.y.size, self.n_inducing)
+        return self._with_rows(labels, self._store.append(at, new, None))
+
+    def _with_rows(self, labels: Labels, store: _Store) -> "SparseRegression":
+        p, m = self.y.size, self.n_inducing
+        new = store.buffer[p : p + len(labels), :m]
+        if not np.all(np.isfinite(new)):
+            row = int(np.flatnonzero(~np.all(np.isfinite(new), axis=1))[0])
+            raise NuggetError(f"Label row {row} holds NaN or infinity; check its features.")
+        scaled_y = (labels.y / labels.noise)[:, None]
+        r, z = update_qr(self.r, self.z[:, None], new, scaled_y)
+        return replace(
+            self,
+            r=r,
+            z=z[:, 0],
+            alpha=solve(r, z[:, 0]),
+            y=np.concatenate([self.y, labels.y]),
+            noise=np.concatenate([self.noise, labels.noise]),
+            count=np.concatenate([self.count, labels.count]),
+            kind=np.concatenate([self.kind, labels.kind]),
+            _store=store,
+        )
+
+    def add_inducing(self, k_new: Array, a_new: Array) -> "SparseRegression":
+        """With further inducing points, at O((p + m) m) each.
+
+        `k_new` (m+k, k) holds the new columns of K_mm, `a_new` (p, k) those of the label rows.
+        """
+        m, k = self.n_inducing, k_new.shape[1]
+        if k_new.shape[0] != m + k or a_new.shape != (self.y.size, k):
+            raise NuggetError(
+                f"New columns have shapes {k_new.shape} and {a_new.shape}; expected "
+                f"{(m + k, k)} and {(self.y.size, k)}."
+            )
+        if k == 0:
+            return self
+        columns = a_new / self.noise[:, None]
+        upper, jitter = _grow_cholesky(self.upper, k_new, self.jitter, self.amplitude)
+        u12, u22 = upper[:m, m:], upper[m:, m:]
+        # Block Gram–Schmidt without Q: Q = [Ã; U]R⁻¹, so Qᵀ[b; u] = R⁻ᵀ(Ãᵀb + Uᵀu). The second
+        # round removes what round-off left in the first ("twice is enough").
+        rows = self.scaled_rows
+        rest_a, rest_u = columns, u12
+        r12 = np.zeros((m, k))
+        for _ in range(2):
+            inner = rows.T @ rest_a + multiply_transposed(self.upper, rest_u)
+            step = solve(self.r, inner, transposed=True)
+            x = solve(self.r, step)
+            rest_a = rest_a - rows @ x
+            rest_u = rest_u - multiply(self.upper, x)
+            r12 += step
+        q, r22 = np.linalg.qr(np.concatenate([rest_a, rest_u, u22]))
+        residual = self.y / self.noise - rows @ self.alpha
+        z2 = (
+            q[: self.y.size].T @ residual
+            - q[self.y.size : self.y.size + m].T @ multiply(self.upper, self.alpha[:, None])[:, 0]
+        )
+        r = np.zeros((m + k, m + k), order="F")
+        r[:m, :m], r[:m, m:], r[m:, m:] = self.r, r12, r22
+        z = np.concatenate([self.z, z2])
+        return replace(
+            self,
+            upper=upper,
+            r=r,
+            z=z,
+            alpha=solve(r, z),
+            jitter=jitter,
+            _store=self._store.append((self.y.size, m), None, columns),
+        )
+
+    def state(self) -> dict[str, Array]:
+        """Plain arrays that `from_state` turns back into the same regression, bit for bit."""
+        return {
+            "upper": self.upper,
+            "r": self.r,
+            "z": self.z,
+            "alpha": self.alpha,
+            "y": self.y,
+            "noise": self.noise,
+            "count": self.count,
+            "kind": self.kind.astype(float),
+            "amplitude": np.array(self.amplitude),
+            "jitter": np.array(self.jitter),
+            "scaled_rows": np.ascontiguousarray(self.scaled_rows),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> "SparseRegression":
+        names = ("upper", "r", "z", "alpha", "y", "noise", "count")
+        return cls(
+            **{name: np.asfortranarray(state[name], dtype=float) for name in names},
+            kind=np.asarray(state["kind"]).astype(np.int64),
+            amplitude=float(state["amplitude"]),
+            jitter=float(state["jitter"]),
+            _store=_Store(np.asarray(state["scaled_rows"], float)),
+        )
+
+
+def multiply_transposed(u: Array, b: Array) -> Array:
+    """Uᵀb."""
+    out: Array = u.T @ b
+    return out
+
+
+def _grow_cholesky(
+    upper: Array, k_new: Array, jitter: float, amplitude: float
+) -> tuple[Array, float]:
+    """U with further columns; the new diagonal gets the old jitter, or more where it needs more."""
+    m, k = upper.shape[0], k_new.shape[1]
+    u12 = solve(upper, k_new[:m], transposed=True)
+    rest = k_new[m:] - u12.T @ u12
+    for relative in LADDER:
+        trial_jitter = max(jitter, relative * amplitude)
+        trial = np.array(0.5 * (rest + rest.T), order="F")
+        trial.flat[:: k + 1] += trial_jitter
+        u22, info = lapack.dpotrf(trial, lower=0, clean=1)
+        floor = max(1e-13 * amplitude, 0.5 * trial_jitter)
+        if info == 0 and np.min(np.diagonal(u22)) ** 2 >= floor:
+            out = np.zeros((m + k, m + k), order="F")
+            out[:m, :m], out[:m, m:], out[m:, m:] = upper, u12, u22
+            return out, trial_jitter
+    raise NuggetError("The new inducing points make the kernel matrix indefinite; refit instead.")

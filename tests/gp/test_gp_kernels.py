@@ -1,0 +1,178 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nugget.errors import NuggetError
+from nugget.gp._loops import exponentials
+from nugget.gp.kernels import RBF
+from nugget.gp.points import Points
+
+
+def fast_exp(s):
+    out = np.array(s, dtype=float)[None]
+    exponentials(out, np.zeros(1), np.zeros(out.size), 1.0)
+    return out[0]
+
+
+def direct(kernel, x, gx, z, gz):
+    d2 = ((x[:, None] - z[None]) ** 2).sum(-1)
+    k = kernel.amplitude * np.exp(-0.5 * d2 / kernel.length_scale**2)
+    return np.where(gx[:, None] == gz[None], k, 0.0)
+
+
+def case(rng, sizes, f, m, groups):
+    n = int(np.sum(sizes))
+    points = Points(
+        rng.normal(size=(n, f)), np.r_[0, np.cumsum(sizes)], rng.integers(0, groups, size=n)
+    )
+    return points, rng.normal(size=(m, f)), rng.integers(0, groups, size=m)
+
+
+def test_exp_matches_long_double_everywhere():
+    rng = np.random.default_rng(0)
+    s = -np.concatenate([10 ** rng.uniform(-20, 2.85, 100_000), rng.uniform(0, 708, 100_000)])
+    exact = np.exp(s.astype(np.longdouble))
+    assert np.max(np.abs(fast_exp(s) / exact - 1)) < 1e-15
+
+
+def test_exp_underflows_to_zero_and_keeps_nan():
+    out = fast_exp([-709.0, -1e4, -1e300, -np.inf, np.nan, 0.0, 1e-16])
+    assert np.all(out[:4] == 0.0)
+    assert np.isnan(out[4])
+    assert np.all(out[5:] == 1.0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5),
+    f=st.integers(1, 7),
+    m=st.integers(1, 9),
+    groups=st.integers(1, 3),
+)
+def test_forward_matches_direct_differences(seed, sizes, f, m, groups):
+    rng = np.random.default_rng(seed)
+    points, z, gz = case(rng, sizes, f, m, groups)
+    kernel = RBF(1.3, 2.5)
+    rows = kernel.forward(points, z, gz)
+    expected = direct(kernel, points.x, points.group, z, gz)
+    np.testing.assert_allclose(rows.k, expected, rtol=1e-13, atol=1e-15)
+    kappa = np.array([expected[points.owner == s].sum(0) for s in range(len(points))])
+    np.testing.assert_allclose(rows.kappa, kappa, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(
+        kernel.matrix(points.x, points.group, z, gz), expected, rtol=1e-13, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("f", [3, 40])
+def test_pullback_matches_differences(groups, f):
+    rng = np.random.default_rng(1)
+    points, z, gz = case(rng, [4, 0, 3, 6], f, 11, groups)
+    kernel = RBF(np.sqrt(f), 1.7)
+    rows = kernel.forward(points, z, gz)
+    many = rng.normal(size=(3, len(points), 11))
+    common = rng.normal(size=11)
+    back = rows.pullback(many)
+    assert back.shape == (3, *points.x.shape)
+    np.testing.assert_allclose(rows.pullback(many[1]), back[1], rtol=1e-13, atol=1e-14)
+    same = np.broadcast_to(common, (len(points), 11))
+    np.testing.assert_allclose(rows.pullback(common), rows.pullback(same), rtol=1e-12, atol=1e-13)
+    h = 1e-4
+    for i, a in [(0, 0), (5, f - 1), (9, 1)]:
+        shift = np.zeros_like(points.x)
+        shift[i, a] = h
+        values = [
+            kernel.forward(Points(points.x + t * shift, points.offsets, points.group), z, gz).kappa
+            for t in (-2, -1, 1, 2)
+        ]
+        slope = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
+        np.testing.assert_allclose(back[:, i, a], (many * slope).sum((1, 2)), rtol=1e-8, atol=1e-10)
+
+
+def test_large_close_features_keep_their_digits():
+    # Features of size 1e5 that differ by 1: |x|²+|z|²−2x·z as it stands would lose 10 digits.
+    rng = np.random.default_rng(2)
+    centre = 1e5 * rng.normal(size=6)
+    x, z = centre + rng.normal(size=(30, 6)), centre + rng.normal(size=(20, 6))
+    zero = np.zeros(30, int)
+    kernel = RBF(1.0)
+    k = kernel.matrix(x, zero, z, zero[:20])
+    np.testing.assert_allclose(k, direct(kernel, x, zero, z, zero[:20]), rtol=1e-10)
+
+
+def test_nan_features_reach_the_rows():
+    points = Points(np.array([[0.0, np.nan], [1.0, 2.0]]), [0, 1, 2], [0, 0])
+    kappa = RBF(1.0).forward(points, np.zeros((3, 2)), np.zeros(3, int)).kappa
+    assert np.all(np.isnan(kappa[0]))
+    assert np.all(np.isfinite(kappa[1]))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_self_sum_and_its_pullback(groups):
+    rng = np.random.default_rng(3)
+    points, _, _ = case(rng, [5, 0, 1, 3], 4, 2, groups)
+    kernel = RBF(1.1, 1.9)
+    full = direct(kernel, points.x, points.group, points.x, points.group)
+    expected = [full[np.ix_(points.owner == s, points.owner == s)].sum() for s in range(4)]
+    result = kernel.self_sum(points)
+    np.testing.assert_allclose(result.value, expected, rtol=1e-13)
+    weights = rng.normal(size=4)
+    back = result.pullback(weights)
+    h = 1e-5
+    for i, a in [(0, 0), (4, 3), (7, 1)]:
+        shift = np.zeros_like(points.x)
+        shift[i, a] = h
+        up, down = (
+            kernel.self_sum(Points(points.x + t * shift, points.offsets, points.group)).value
+            for t in (1, -1)
+        )
+        assert back[i, a] == pytest.approx(weights @ (up - down) / (2 * h), abs=1e-8)
+
+
+def test_gram_is_symmetric_with_exact_diagonal():
+    rng = np.random.default_rng(4)
+    z, gz = 100 * rng.normal(size=(50, 5)), rng.integers(0, 2, 50)
+    k = RBF(20.0, 3.0).gram(z, gz)
+    assert np.array_equal(k, k.T)
+    assert np.all(np.diagonal(k) == 3.0)
+
+
+def test_hyperparameter_derivatives():
+    rng = np.random.default_rng(5)
+    z, gz = rng.normal(size=(12, 3)), np.zeros(12, int)
+    h = 1e-5
+    k = RBF(0.8, 2.0).gram(z, gz)
+    up, down = (RBF(0.8 * np.exp(t), 2.0).gram(z, gz) for t in (h, -h))
+    np.testing.assert_allclose(
+        RBF(0.8, 2.0).log_length_gradient(k), (up - down) / (2 * h), atol=1e-8
+    )
+    up, down = (RBF(0.8, 2.0 * np.exp(t)).gram(z, gz) for t in (h, -h))
+    np.testing.assert_allclose(
+        RBF(0.8, 2.0).log_amplitude_gradient(k), (up - down) / (2 * h), atol=1e-8
+    )
+
+
+def test_points_helpers():
+    points = Points(np.arange(12.0).reshape(6, 2), [0, 1, 1, 4, 6], [0, 1, 0, 1, 0, 1])
+    assert len(points) == 4
+    assert points.sizes.tolist() == [1, 0, 3, 2]
+    assert points.owner.tolist() == [0, 2, 2, 2, 3, 3]
+    part = points.select([3, 0])
+    assert part.offsets.tolist() == [0, 2, 3]
+    assert part.x[:, 0].tolist() == [8.0, 10.0, 0.0]
+    assert part.group.tolist() == [0, 1, 0]
+    both = Points.concatenate([part, Points.single([[1.0, 2.0]])])
+    assert both.sizes.tolist() == [2, 1, 1]
+
+
+def test_bad_input_is_named():
+    with pytest.raises(NuggetError, match="length_scale"):
+        RBF(0.0)
+    with pytest.raises(NuggetError, match="amplitude"):
+        RBF(1.0, np.nan)
+    with pytest.raises(NuggetError, match="offsets"):
+        Points(np.zeros((3, 2)), [0, 2], [0, 0, 0])
+    with pytest.raises(NuggetError, match="features"):
+        RBF().forward(Points.single(np.zeros((2, 3))), np.zeros((4, 2)), np.zeros(4, int))
