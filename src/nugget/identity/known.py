@@ -1,0 +1,121 @@
+"""A memory of structures, so that none is evaluated twice."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+from nugget.errors import NuggetError
+from nugget.identity.fingerprint import DistanceFingerprint
+from nugget.identity.graph import BOND_FACTOR, BondGraph
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """One remembered structure."""
+
+    index: int
+    key: str
+    fingerprint: DistanceFingerprint
+    probe: NDArray[np.float64]
+    energy: float | None
+
+
+class KnownStructures:
+    """Has this structure been here before?
+
+    Two structures are the same when all of these hold:
+
+    - no two sorted distances differ by more than `distance_tol` (Å) if their bond graphs agree, or
+      by more than `identical_tol` if not (a bond of marginal length may come and go);
+    - their energies differ by no more than `energy_tol` (eV), if both are known.
+
+    With `distance_tol=None` the bond graph alone decides: one structure per graph.
+    """
+
+    def __init__(
+        self,
+        distance_tol: float | None = 0.2,
+        identical_tol: float = 0.05,
+        energy_tol: float = 0.05,
+        factor: float = BOND_FACTOR,
+    ) -> None:
+        for name, value in (
+            ("distance_tol", distance_tol),
+            ("identical_tol", identical_tol),
+            ("energy_tol", energy_tol),
+        ):
+            if value is not None and not value >= 0:
+                raise NuggetError(f"{name} is {value}; tolerances must not be negative.")
+        self.distance_tol = distance_tol
+        self.identical_tol = identical_tol
+        self.energy_tol = energy_tol
+        self.factor = factor
+        self._known: list[Known] = []
+        self._graphs: dict[str, list[Known]] = {}
+        self._probes = np.zeros((16, 16))  # one row per known structure; doubles when full
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, atoms: Atoms) -> bool:
+        return self.find(atoms) is not None
+
+    def count_graph(self, key: str) -> int:
+        """How many known structures have this graph key."""
+        return len(self._graphs.get(key, ()))
+
+    @property
+    def graph_keys(self) -> set[str]:
+        """All graph keys seen so far."""
+        return set(self._graphs)
+
+    def find(self, atoms: Atoms, energy: float | None = None) -> int | None:
+        """Number of the first known structure that is the same, or None."""
+        return self._find(self._describe(atoms, energy))
+
+    def add(self, atoms: Atoms, energy: float | None = None) -> int:
+        """Remember a structure, in any case; its number."""
+        new = self._describe(atoms, energy)
+        self._remember(new)
+        return new.index
+
+    def add_if_new(self, atoms: Atoms, energy: float | None = None) -> bool:
+        """Remember a structure unless it is known; True if it was new."""
+        new = self._describe(atoms, energy)
+        if self._find(new) is not None:
+            return False
+        self._remember(new)
+        return True
+
+    def _describe(self, atoms: Atoms, energy: float | None) -> Known:
+        key = BondGraph.of(atoms, self.factor).key
+        fingerprint = DistanceFingerprint.of(atoms)
+        return Known(len(self), key, fingerprint, fingerprint.probe(len(atoms)), energy)
+
+    def _remember(self, new: Known) -> None:
+        if len(self) == len(self._probes):
+            self._probes = np.vstack([self._probes, np.zeros_like(self._probes)])
+        self._probes[len(self)] = new.probe
+        self._known.append(new)
+        self._graphs.setdefault(new.key, []).append(new)
+
+    def _find(self, new: Known) -> int | None:
+        if self.distance_tol is None:
+            same = (old for old in self._graphs.get(new.key, ()) if self._energies_agree(old, new))
+            return next((old.index for old in same), None)
+        # The probes rule out nearly all; only the rest is compared in full.
+        apart = np.abs(self._probes[: len(self)] - new.probe).max(axis=1)
+        for index in np.flatnonzero(apart <= max(self.distance_tol, self.identical_tol)):
+            old = self._known[index]
+            tolerance = self.distance_tol if old.key == new.key else self.identical_tol
+            close = old.fingerprint.difference(new.fingerprint) <= tolerance
+            if close and self._energies_agree(old, new):
+                return old.index
+        return None
+
+    def _energies_agree(self, old: Known, new: Known) -> bool:
+        if old.energy is None or new.energy is None:
+            return True
+        return abs(old.energy - new.energy) <= self.energy_tol
