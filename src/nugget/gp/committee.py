@@ -10,6 +10,7 @@ are kept for unit noise levels, so that calibrating the levels needs no refit:
 Exact: W = [σ_l W_l, σ_lf W_f, σ_p w_p]. Sampled: the same blocks times Gaussian draws, added up.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -121,8 +122,16 @@ class Committee:
 
     def sigma(self, kappa: Array, sizes: Array) -> tuple[Array, Array]:
         """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""
+        if kappa.shape[0] == 1:  # the same in one dimension: a relaxation asks for little else
+            w, rho = self.weights
+            one = kappa[0] @ w
+            one += sizes[0] * rho
+            norm = math.sqrt(one @ one)
+            if norm > 0.0:
+                one /= norm
+            return np.array([norm]), (w @ one)[None]
         delta = self.deviations(kappa, sizes)
-        sigma = np.sqrt(np.einsum("bq,bq->b", delta, delta))
+        sigma = norms(delta)
         delta /= np.where(sigma > 0.0, sigma, 1.0)[:, None]
         return sigma, delta @ self.weights[0].T
 
@@ -174,6 +183,17 @@ class Committee:
         draws = rng.standard_normal((10 if n is None else n, w.shape[1]))
         return alpha + draws @ w.T, draws @ rho
 
+    def thinned(self, kappa: Array, tolerance: float = 1e-3) -> "Committee":
+        """An exact committee with fewer columns, for speed with single structures.
+
+        For every row of `kappa` (the training structures, say) the label part and the force part
+        of σ keep their values to the relative `tolerance`; elsewhere expect about ten times that.
+        """
+        if self.sampled:
+            return self
+        label, force = (_thin(block, kappa, tolerance) for block in (self.label, self.force))
+        return replace(self, label=label, force=force)
+
     def state(self) -> dict[str, Array]:
         """Plain arrays that `from_state` turns back into the same committee, bit for bit."""
         s = self.settings
@@ -199,6 +219,17 @@ class Committee:
 def norms(rows: Array) -> Array:
     """Euclidean norm of every row."""
     return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+
+def _thin(block: Array, kappa: Array, tolerance: float) -> Array:
+    """The principal directions of the deviations κW, as few as keep every row's norm."""
+    deviations = kappa @ block
+    total = np.einsum("bq,bq->b", deviations, deviations)
+    deviations /= np.sqrt(np.where(total > 0.0, total, 1.0))[:, None]
+    _, axes = np.linalg.eigh(deviations.T @ deviations)  # smallest first
+    lost = np.cumsum((deviations @ axes) ** 2, axis=1).max(axis=0, initial=0.0)
+    first = int(np.searchsorted(lost, 2.0 * tolerance))  # |δ'| = |δ|√(1 − lost)
+    return np.ascontiguousarray(block @ axes[:, first:])
 
 
 def _energy_q(regression: SparseRegression) -> tuple[NDArray[np.bool_], Array]:
