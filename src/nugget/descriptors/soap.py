@@ -154,6 +154,18 @@ class Environments:
         )
         return (positions[0], strain[0]) if single else (positions, strain)
 
+    def select(self, structures: Ints) -> Environments:
+        """The environments of these structures alone."""
+        atoms = self.batch.atoms_of(structures)
+        return Environments(
+            self.descriptor,
+            self.batch.select(structures),
+            self.pairs.select(self.batch, structures),
+            self.species[atoms],
+            self.values[atoms],
+            self.coefficients[atoms],
+        )
+
     def jacobian(self) -> Jacobian:
         """∂x_centre/∂d of every directed pair: large; for fitting forces, not for predicting."""
         soap, t = self.descriptor, self.descriptor._tables

@@ -1,0 +1,375 @@
+"""The potential: a descriptor, a prior and a sparse Gaussian process, for lists of Atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+from nugget.batch import Batch, Pairs, as_batch
+from nugget.descriptors.soap import SOAP, Environments
+from nugget.errors import NuggetError
+from nugget.gp.committee import Committee, LabelNoise
+from nugget.gp.inducing import PivotedCholesky, Selection
+from nugget.gp.kernels import RBF, Inducing, KernelRows
+from nugget.gp.points import Points
+from nugget.gp.projected import Projected, ProjectedProcess
+from nugget.gp.regression import SparseRegression
+from nugget.labels import VOIGT, gradient_rows
+from nugget.priors import Prior, PriorValues, as_prior
+from nugget.training import Training, label_rows, prior_force_variance
+
+if TYPE_CHECKING:
+    from nugget.calculators import NuggetCalculator
+    from nugget.surfaces import Surface
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+# Kernel elements that travel together: enough for BLAS to be busy, few enough for the cache.
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What was asked for; the rest is None. eV and Å, whole structures unless said."""
+
+    energy: Floats  # (B,)
+    energies: list[Floats] | None = None  # per atom, (N,) each
+    forces: list[Floats] | None = None  # (N, 3) each
+    stress: Floats | None = None  # (B, 6), eV/Å³, Voigt
+    energy_uncertainty: Floats | None = None  # (B,) standard deviations
+    uncertainty_gradient: list[Floats] | None = None  # (N, 3) each
+    energies_uncertainty: list[Floats] | None = None  # per atom, (N,) each
+    forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Everything that fitting finds out; enough to predict and to go on learning."""
+
+    prior: Prior
+    inducing: Inducing
+    regression: SparseRegression
+    uncertainty: Committee | Projected
+    training: Training
+
+
+class Potential:
+    """Sparse Gaussian-process potential with calibrated uncertainty.
+
+    Parameters
+    ----------
+    descriptor : SOAP settings; its species are the elements that may occur.
+    kernel : covariance of two environments with the same central element.
+    inducing : rule that picks the environments which carry the model.
+    noise : σ_n, misfit of energies in eV/atom (variance σ_n² N for N atoms).
+    force_noise : σ_F, misfit of force components in eV/Å.
+    uncertainty : `LabelNoise` (committee) or `ProjectedProcess` (closed form).
+    prior : what is subtracted before learning; one, several, or None for species energies.
+    seed : of all random choices (CUR, sampled members).
+    """
+
+    def __init__(
+        self,
+        descriptor: SOAP,
+        kernel: RBF | None = None,
+        inducing: Selection | None = None,
+        noise: float = 0.01,
+        force_noise: float = 0.1,
+        uncertainty: LabelNoise | ProjectedProcess | None = None,
+        prior: Prior | Sequence[Prior] | None = None,
+        seed: int = 0,
+    ) -> None:
+        for name, value in (("noise", noise), ("force_noise", force_noise)):
+            if not (np.isfinite(value) and value > 0):
+                raise NuggetError(f"Potential {name} is {value}; it must be a positive number.")
+        self.descriptor = descriptor
+        self.kernel = RBF() if kernel is None else kernel
+        self.inducing: Selection = PivotedCholesky() if inducing is None else inducing
+        self.noise = float(noise)
+        self.force_noise = float(force_noise)
+        self.uncertainty = LabelNoise() if uncertainty is None else uncertainty
+        self.prior = as_prior(prior)
+        self.seed = int(seed)
+        self.rng = np.random.default_rng(self.seed)
+        self.calibration: dict[str, Any] | None = None
+        self._fit: Fit | None = None
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(
+        self,
+        images: Sequence[Atoms],
+        use_forces: bool | None = None,
+        use_stress: bool = False,
+        progress: Progress | None = None,
+    ) -> Potential:
+        """Learn from energies, and from forces where present (`use_forces=False`: energies only).
+
+        `use_forces=True` insists on them. `progress(done, total)` is called while rows are made.
+        """
+        self.rng = np.random.default_rng(self.seed)
+        training = Training.read(images, use_forces, use_stress)
+        prior = self.prior.fit(training.batch, training.energy)
+        env = self.descriptor.compute(training.batch)
+        points = _points(env)
+        chosen = self.inducing.select(points, self.kernel, self.rng)
+        inducing = self.kernel.inducing(points.x[chosen], points.group[chosen])
+        labels = label_rows(
+            training, env, inducing, prior, self.noise, self.force_noise, progress=progress
+        )
+        regression = SparseRegression.fit(inducing.gram, labels)
+        self.calibration = None
+        self._fit = Fit(
+            prior, inducing, regression, self._fit_uncertainty(regression, inducing, env), training
+        )
+        return self
+
+    def update(self, images: Sequence[Atoms]) -> Potential:
+        """Learn from further structures at the cost of those alone; the prior stays as it is."""
+        old = self.fitted
+        more = Training.read(images, old.training.use_forces, old.training.use_stress)
+        env = self.descriptor.compute(more.batch)
+        points = _points(env)
+        existing = (old.inducing.z, old.inducing.group)
+        chosen = self.inducing.select(points, self.kernel, self.rng, existing)
+        inducing, regression = old.inducing, old.regression
+        if len(chosen):
+            inducing, regression = self._grow(old, points.x[chosen], points.group[chosen])
+        labels = label_rows(more, env, inducing, old.prior, self.noise, self.force_noise)
+        regression = regression.add_rows(labels)
+        training = old.training.append(more)
+        everything = env
+        if getattr(self.uncertainty, "observations", None) == "environments":
+            everything = self.descriptor.compute(training.batch)
+        fitted = self._fit_uncertainty(regression, inducing, everything, old.uncertainty)
+        self._fit = Fit(old.prior, inducing, regression, fitted, training)
+        return self
+
+    def _grow(
+        self, old: Fit, x: Floats, group: NDArray[np.int64]
+    ) -> tuple[Inducing, SparseRegression]:
+        """Append inducing points: new columns of K_mm and of all old label rows."""
+        new = self.kernel.inducing(x, group)
+        z = np.concatenate([old.inducing.z, x])
+        g = np.concatenate([old.inducing.group, group])
+        env = self.descriptor.compute(old.training.batch)
+        rows = label_rows(old.training, env, new, old.prior, self.noise, self.force_noise).rows
+        k_new = np.concatenate([new.matrix(old.inducing.z, old.inducing.group), new.gram])
+        return self.kernel.inducing(z, g), old.regression.add_inducing(k_new, rows)
+
+    def _fit_uncertainty(
+        self,
+        regression: SparseRegression,
+        inducing: Inducing,
+        env: Environments,
+        old: Committee | Projected | None = None,
+    ) -> Committee | Projected:
+        if isinstance(self.uncertainty, LabelNoise):
+            fitted: Committee | Projected = self.uncertainty.fit(regression, self.rng)
+        elif self.uncertainty.observations == "structures":
+            fitted = self.uncertainty.fit(regression)
+        else:
+            rows = inducing.matrix(env.values, env.species)
+            fitted = self.uncertainty.fit(regression, rows, self.noise)
+        if isinstance(fitted, Committee) and isinstance(old, Committee):
+            levels = old.settings
+            fitted = fitted.with_levels(levels.label, levels.prior, levels.force)
+        return fitted if old is None else fitted.with_scale(old.scale)
+
+    @property
+    def fitted(self) -> Fit:
+        """What fitting found; an error if there was none."""
+        if self._fit is None:
+            raise NuggetError("This potential has not been fitted: call fit(images) first.")
+        return self._fit
+
+    @property
+    def is_fitted(self) -> bool:
+        return self._fit is not None
+
+    def set_uncertainty(self, uncertainty: Committee | Projected) -> None:
+        """Use other noise levels or another scale (a calibration found them); no refit."""
+        self._fit = replace(self.fitted, uncertainty=uncertainty)
+        if isinstance(uncertainty, Committee):
+            self.uncertainty = uncertainty.settings
+
+    # ---------------------------------------------------------------- predicting
+
+    def predict(
+        self,
+        images: Sequence[Atoms] | Atoms,
+        forces: bool = True,
+        uncertainty: bool = True,
+        uncertainty_gradient: bool = False,
+        *,
+        energies: bool = False,
+        stress: bool = False,
+        energies_uncertainty: bool = False,
+        forces_uncertainty: bool = False,
+        progress: Progress | None = None,
+    ) -> Prediction:
+        """Predict exactly what is asked for; structures of any kind together."""
+        batch = as_batch(images)
+        if stress:
+            _need_volume(batch)
+        want = _Want(
+            forces, uncertainty, uncertainty_gradient, energies, stress,
+            energies_uncertainty, forces_uncertainty,
+        )  # fmt: skip
+        if len(batch) == 1:
+            return self._predict(batch, want)
+        parts = []
+        for chunk in self._chunks(batch):
+            parts.append(self._predict(batch.select(chunk), want))
+            if progress is not None:
+                progress(int(chunk[-1]) + 1, len(batch))
+        return _joined(parts)
+
+    def _chunks(self, batch: Batch) -> Iterator[NDArray[np.int64]]:
+        rows = max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
+        start = 0
+        while start < len(batch):
+            end = int(np.searchsorted(batch.offsets, batch.offsets[start] + rows, side="right")) - 1
+            end = min(max(end, start + 1), len(batch))
+            yield np.arange(start, end)
+            start = end
+
+    def forward(
+        self, batch: Batch, pairs: Pairs | None = None
+    ) -> tuple[Environments, KernelRows, PriorValues]:
+        """The road forward, as far as all predictions share it."""
+        fit = self.fitted
+        env = self.descriptor.compute(batch, pairs)
+        return env, fit.inducing.forward(_points(env)), fit.prior.evaluate(batch, env.pairs)
+
+    def _predict(self, batch: Batch, want: _Want) -> Prediction:
+        fit = self.fitted
+        alpha = fit.regression.alpha
+        env, rows, prior = self.forward(batch)
+        out: dict[str, Any] = {
+            "energy": rows.kappa @ alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
+        }
+        if want.energies:
+            out["energies"] = batch.split(rows.k @ alpha + prior.energies)
+        weights = []  # of κ, one per road back: the mean first, then σ
+        if want.forces or want.stress:
+            weights.append(alpha)
+        extra = None
+        if want.uncertainty or want.uncertainty_gradient:
+            sigma, b, extra = self.sigma(env, rows)
+            out["energy_uncertainty"] = sigma
+            if want.uncertainty_gradient:
+                weights.append(b)
+        if weights:
+            if len(weights) == 1:
+                grad = rows.pullback(weights[0])[None]
+            else:
+                grad = rows.pullback(np.stack([np.broadcast_to(alpha, b.shape), b]))
+            if want.uncertainty_gradient and extra is not None:
+                grad[-1] += extra
+            positions, strain = env.pullback_strain(grad)
+            if want.uncertainty_gradient:
+                out["uncertainty_gradient"] = batch.split(positions[-1])
+            if want.forces:
+                total = positions[0] if prior.gradient is None else positions[0] + prior.gradient
+                out["forces"] = batch.split(-total)
+            if want.stress:
+                virial = strain[0] if prior.strain is None else strain[0] + prior.strain
+                out["stress"] = _voigt(virial, batch)
+        if want.energies_uncertainty:
+            out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
+        if want.forces_uncertainty:
+            out["forces_uncertainty"] = self._forces_uncertainty(env, rows)
+        return Prediction(**out)
+
+    def sigma(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
+        """σ (B,), its weights b (B, m) on ∇κ, and the rest of its gradient by features."""
+        fitted = self.fitted.uncertainty
+        sizes = env.batch.sizes.astype(np.float64)
+        if isinstance(fitted, Committee):
+            return *fitted.sigma(rows.kappa, sizes), None
+        self_sum = self.kernel.self_sum(rows.points)
+        sigma, b, weight = fitted.sigma(rows.kappa, sizes, self_sum.value)
+        return sigma, b, self_sum.pullback(weight)
+
+    def _forces_uncertainty(self, env: Environments, rows: KernelRows) -> list[Floats]:
+        fitted = self.fitted.uncertainty
+        slopes = gradient_rows(env, rows)[0].reshape(-1, rows.n_inducing)
+        if isinstance(fitted, Committee):
+            flat = fitted.rows_sigma(slopes)
+        else:
+            flat = fitted.rows_sigma(slopes, prior_force_variance(env, self.kernel).ravel())
+        return env.batch.split(flat.reshape(-1, 3))
+
+    # ------------------------------------------------------------------ surfaces
+
+    def lcb(self, kappa: float) -> Surface:
+        """The lower confidence bound E − κσ: call it with images for values and gradients."""
+        from nugget.surfaces import Surface
+
+        return Surface(self, kappa)
+
+    def calculator(self, **options: Any) -> NuggetCalculator:
+        """An ASE calculator of the mean surface."""
+        from nugget.calculators import NuggetCalculator
+
+        return NuggetCalculator(self, **options)
+
+    # ---------------------------------------------------------------------- file
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file, atomically."""
+        from nugget.modelfile import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Potential:
+        """Read a potential that `save` wrote."""
+        from nugget.modelfile import load
+
+        return load(path)
+
+
+@dataclass(frozen=True)
+class _Want:
+    forces: bool
+    uncertainty: bool
+    uncertainty_gradient: bool
+    energies: bool
+    stress: bool
+    energies_uncertainty: bool
+    forces_uncertainty: bool
+
+
+def _points(env: Environments) -> Points:
+    return Points(env.values, env.batch.offsets, env.species)
+
+
+def _joined(parts: list[Prediction]) -> Prediction:
+    joined: dict[str, Any] = {}
+    for item in fields(Prediction):
+        values = [getattr(part, item.name) for part in parts]
+        if isinstance(values[0], list):
+            joined[item.name] = [array for value in values for array in value]
+        elif values[0] is not None:
+            joined[item.name] = np.concatenate(values)
+    return Prediction(**joined)
+
+
+def _need_volume(batch: Batch) -> None:
+    for s in range(len(batch)):
+        if abs(np.linalg.det(batch.cells[s])) < 1e-9:
+            raise NuggetError(f"Structure {s} has no cell volume, so it has no stress: set a cell.")
+
+
+def _voigt(virial: Floats, batch: Batch) -> Floats:
+    volume = np.abs(np.linalg.det(batch.cells))
+    return np.stack([0.5 * (virial[:, a, b] + virial[:, b, a]) / volume for a, b in VOIGT], axis=1)
