@@ -1,0 +1,188 @@
+"""Log marginal likelihood of the sparse model, and hyper-parameters that maximise it.
+
+y ~ N(0, S) with S = A K_mm⁻¹ Aᵀ + Σ, A the rows κ_s summed over structures. With the stacked QR of
+[Σ^{-1/2}A; U] (Woodbury and the determinant lemma):
+S⁻¹y = Σ⁻¹(y − Aα), log|S| = log|Σ| + 2 log|R| − 2 log|U|.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from nugget.errors import NuggetError
+from nugget.gp.kernels import RBF
+from nugget.gp.linalg import right_solve, solve
+from nugget.gp.points import Points
+from nugget.gp.projected import ProjectedProcess
+from nugget.gp.regression import Labels, SparseRegression
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NAMES = ("length_scale", "amplitude", "noise")
+
+
+# A likelihood that falls by less than this on the way to a bound does not determine a parameter.
+FLAT = 0.05
+
+Evaluate = Callable[[Array], tuple[float, Array]]
+
+
+class RunawayWarning(UserWarning):
+    """A hyper-parameter ran into its bound and kept its previous value."""
+
+
+def log_marginal_likelihood(
+    kernel: RBF, noise: float, points: Points, y: Array, z: Array, gz: Ints
+) -> tuple[float, Array]:
+    """The log marginal likelihood and its gradient in (log l, log θ₀, log σ_n).
+
+    `y` (B,) are labels of whole structures, with variance noise²·N_s.
+    """
+    inducing = kernel.inducing(z, gz)
+    rows = inducing.forward(points)
+    labels = Labels.energies(rows.kappa, y, noise, points.sizes)
+    reg = SparseRegression.fit(inducing.gram, labels)
+    diagonal_r = np.abs(np.diagonal(reg.r))
+    log_det = 2.0 * float(
+        np.sum(np.log(labels.noise))
+        + np.sum(np.log(diagonal_r))
+        - np.sum(np.log(np.diagonal(reg.upper)))
+    )
+    residual = (labels.y - rows.kappa @ reg.alpha) / labels.noise**2  # v = S⁻¹y
+    fit = float(labels.y @ residual)
+    value = -0.5 * (fit + log_det + labels.y.size * np.log(2.0 * np.pi))
+
+    # ½[vᵀ dS v − tr(S⁻¹dS)] with v = S⁻¹y. For dS = dA K⁻¹Aᵀ + A K⁻¹dAᵀ − A K⁻¹dK K⁻¹Aᵀ both parts
+    # are sums over dA and dK with these weights:
+    q = right_solve(reg.scaled_rows, reg.r)  # Q₁
+    weights = solve(reg.r, q.T).T / labels.noise[:, None]  # S⁻¹A K⁻¹ = Σ⁻¹A(RᵀR)⁻¹
+    on_a = np.outer(residual, reg.alpha) - weights  # ∂value/∂A, with K⁻¹Aᵀv = α
+    half = ProjectedProcess().fit(reg).v  # K⁻¹AᵀS⁻¹AK⁻¹ = K⁻¹ − (RᵀR)⁻¹ = VVᵀ
+    on_k = 0.5 * (half @ half.T - np.outer(reg.alpha, reg.alpha))  # ∂value/∂K_mm
+
+    d_length_k = kernel.log_length_gradient(inducing.gram)
+    d_length_a = _sum_over_structures(kernel.log_length_gradient(rows.k), points)
+    d_length = float(np.sum(on_a * d_length_a) + np.sum(on_k * d_length_k))
+    d_amplitude = float(np.sum(on_a * rows.kappa) + np.sum(on_k * inducing.gram))
+    # tr(S⁻¹Σ) = p − |Q₁|²
+    trace = labels.y.size - float(np.sum(q * q))
+    d_noise = float(np.sum((residual * labels.noise) ** 2)) - trace
+    return value, np.array([d_length, d_amplitude, d_noise])
+
+
+def _sum_over_structures(rows: Array, points: Points) -> Array:
+    total = np.zeros((len(points), rows.shape[1]))
+    np.add.at(total, points.owner, rows)
+    return total
+
+
+@dataclass(frozen=True)
+class MarginalLikelihood:
+    """Maximise the log marginal likelihood over (some of) l, θ₀ and σ_n.
+
+    L-BFGS-B in the logarithms, from the present values and `restarts` further seeded starts inside
+    the bounds. A hyper-parameter that the likelihood does not keep from its bounds is reported and
+    keeps its previous value.
+    """
+
+    length_scale: tuple[float, float] | None = (1e-1, 1e3)
+    amplitude: tuple[float, float] | None = (1e-3, 1e5)
+    noise: tuple[float, float] | None = (1e-5, 1e1)
+    restarts: int = 2
+
+    def __post_init__(self) -> None:
+        for name in NAMES:
+            bounds = getattr(self, name)
+            if bounds is not None and not 0.0 < bounds[0] < bounds[1]:
+                raise NuggetError(f"Bounds of {name} are {bounds}; give (low, high) above 0.")
+
+    def optimise(
+        self,
+        kernel: RBF,
+        noise: float,
+        points: Points,
+        y: Array,
+        z: Array,
+        gz: Ints,
+        rng: np.random.Generator,
+    ) -> "Optimised":
+        """The best hyper-parameters found, starting from `kernel` and `noise`."""
+        old = np.log([kernel.length_scale, kernel.amplitude, noise])
+        limits = {
+            i: np.log(getattr(self, name)) for i, name in enumerate(NAMES) if getattr(self, name)
+        }
+
+        def evaluate(theta: Array) -> tuple[float, Array]:
+            length, amplitude, sigma = (float(v) for v in np.exp(theta))
+            return log_marginal_likelihood(RBF(length, amplitude), sigma, points, y, z, gz)
+
+        runaway: set[int] = set()
+        while True:
+            free = [i for i in limits if i not in runaway]
+            best, value = self._maximise(evaluate, old, free, limits, rng)
+            stuck = {i for i in free if _undetermined(evaluate, best, value, i, limits[i])}
+            if not stuck:
+                break
+            runaway |= stuck  # and the rest is found again without them
+        names = tuple(NAMES[i] for i in sorted(runaway))
+        for i, name in zip(sorted(runaway), names, strict=True):
+            low, high = np.exp(limits[i])
+            warnings.warn(
+                f"The marginal likelihood does not keep {name} from its bound ({low:g} … {high:g});"
+                f" it keeps its previous value {np.exp(old[i]):g}.",
+                RunawayWarning,
+                stacklevel=2,
+            )
+        length, amplitude, sigma = (float(v) for v in np.exp(best))
+        return Optimised(RBF(length, amplitude), sigma, value, names)
+
+    def _maximise(
+        self,
+        evaluate: Evaluate,
+        old: Array,
+        free: list[int],
+        limits: Mapping[int, Array],
+        rng: np.random.Generator,
+    ) -> tuple[Array, float]:
+        if not free:
+            return old, evaluate(old)[0]
+
+        def negative(theta: Array) -> tuple[float, Array]:
+            value, gradient = evaluate(_placed(old, free, theta))
+            return -value, -gradient[free]
+
+        bounds = np.array([limits[i] for i in free])
+        starts = [np.clip(old[free], bounds[:, 0], bounds[:, 1])]
+        starts += [rng.uniform(bounds[:, 0], bounds[:, 1]) for _ in range(self.restarts)]
+        runs = [
+            minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds)
+            for start in starts
+        ]
+        winner = min(runs, key=lambda run: float(run.fun))
+        return _placed(old, free, winner.x), -float(winner.fun)
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """What `MarginalLikelihood.optimise` found; `runaway` names parameters that were put back."""
+
+    kernel: RBF
+    noise: float
+    log_marginal_likelihood: float
+    runaway: tuple[str, ...] = field(default=())
+
+
+def _placed(theta: Array, where: list[int], values: Array) -> Array:
+    out = theta.copy()
+    out[where] = values
+    return out
+
+
+def _undetermined(evaluate: Evaluate, best: Array, value: float, i: int, limits: Array) -> bool:
+    """True when parameter i could go to one of its bounds at (nearly) no loss of likelihood."""
+    return any(evaluate(_placed(best, [i], bound))[0] > value - FLAT for bound in limits)
