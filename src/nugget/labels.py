@@ -76,8 +76,8 @@ def gradient_rows(
 ) -> tuple[Floats, Floats | None]:
     """∂κ_s/∂r of every atom (N, 3, m), and ∂κ_s/∂strain (B, 3, 3, m) if asked for.
 
-    Built only for fitting and for the uncertainty of force components. With J = ∂x_i/∂d of a pair,
-    ∂k_ij/∂d = k_ij (z_j − x_i)·J / l²: one GEMM of all J with the inducing points, one pass.
+    Built only for fitting and for the uncertainty of force components. With J = ∂x_i/∂d of a
+    pair, ∂k_ij/∂d = k_ij (z_j − x_i)·J / l²: one GEMM of all J with the inducing points.
     """
     jacobian = env.jacobian()
     m = rows.n_inducing
@@ -94,10 +94,11 @@ def gradient_rows(
             position[part.rows] = np.arange(len(part.rows))
             chosen = np.flatnonzero(position[jacobian.centre] >= 0)
             local = position[jacobian.centre[chosen]]
-        tangent = jacobian.values[chosen].reshape(3 * len(chosen), -1)
+        tangent = jacobian.values[chosen].reshape(3 * len(chosen), env.values.shape[1])
         own = np.einsum("pcf,pf->pc", jacobian.values[chosen], part.xs[local])
         _scatter(
-            (tangent @ block.zt).reshape(len(chosen), 3, -1), own, part.k, block.scale, local,
+            (tangent @ block.zt).reshape(len(chosen), 3, len(block.columns)),
+            own, part.k, block.scale, local,
             jacobian.centre[chosen], jacobian.neighbour[chosen], jacobian.vector[chosen],
             owner, block.columns, out, sheared,
         )  # fmt: skip

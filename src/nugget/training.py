@@ -94,35 +94,46 @@ def label_rows(
     force_noise: float,
     progress: Callable[[int, int], None] | None = None,
 ) -> Labels:
-    """Rows of A, labels minus prior, and their noise: all energies, then forces, then stresses."""
+    """Rows of A, labels minus prior, and their noise, structure by structure.
+
+    Energy, forces, stress of the first structure, then of the second: appending structures appends
+    rows, which is what lets a regression grow.
+    """
     batch = training.batch
     before = prior.evaluate(batch, env.pairs)
     points = Points(env.values, batch.offsets, env.species)
-    sizes = batch.sizes.astype(float)
     y = training.energy - np.add.reduceat(before.energies, batch.offsets[:-1])
-    parts = [Labels.energies(_kappa(inducing, points), y, noise, sizes)]
+    energies = Labels.energies(_kappa(inducing, points), y, noise, batch.sizes.astype(float))
+    has_forces, has_stress = training.has_forces, training.has_stress
+    if not (has_forces.any() or has_stress.any()):
+        return energies
     slope = np.zeros_like(batch.positions) if before.gradient is None else before.gradient
     strained = np.zeros((len(batch), 3, 3)) if before.strain is None else before.strain
-    has_forces, has_stress = training.has_forces, training.has_stress
-    todo = np.flatnonzero(has_forces | has_stress)
-    stress_parts = []
-    for done, s in enumerate(todo):
-        one = env.select(np.array([s]))
-        rows = inducing.forward(points.select([s]))
-        grad, strain = gradient_rows(one, rows, strain=bool(has_stress[s]))
-        atoms = slice(batch.offsets[s], batch.offsets[s + 1])
+    parts = []
+    for s in range(len(batch)):
+        parts.append(_one(energies, s))
+        if has_forces[s] or has_stress[s]:
+            rows = inducing.forward(points.select([s]))
+            one = env.select(np.array([s]))
+            grad, strain = gradient_rows(one, rows, strain=bool(has_stress[s]))
         if has_forces[s]:
+            atoms = slice(batch.offsets[s], batch.offsets[s + 1])
             labels = (training.forces[atoms] + slope[atoms]).ravel()
             parts.append(_plain(-grad.reshape(-1, len(inducing)), labels, force_noise, FORCE))
-        if strain is not None:
+        if has_stress[s] and strain is not None:
             volume = abs(np.linalg.det(batch.cells[s]))
             voigt = np.stack([0.5 * (strain[0, a, b] + strain[0, b, a]) for a, b in VOIGT])
             known = np.array([0.5 * (strained[s, a, b] + strained[s, b, a]) for a, b in VOIGT])
             labels = training.stress[s] - known / volume
-            stress_parts.append(_plain(voigt / volume, labels, force_noise / _STRESS_AREA, STRESS))
+            parts.append(_plain(voigt / volume, labels, force_noise / _STRESS_AREA, STRESS))
         if progress is not None:
-            progress(done + 1, len(todo))
-    return Labels.concatenate(parts + stress_parts)
+            progress(s + 1, len(batch))
+    return Labels.concatenate(parts)
+
+
+def _one(labels: Labels, row: int) -> Labels:
+    r = slice(row, row + 1)
+    return Labels(labels.rows[r], labels.y[r], labels.noise[r], labels.count[r], labels.kind[r])
 
 
 def _plain(rows: Floats, y: Floats, noise: float, kind: int) -> Labels:

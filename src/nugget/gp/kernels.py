@@ -142,7 +142,7 @@ class _Block:
         else:
             wk = np.empty((weights.shape[0], n, m))
             weighted(k, weights, offsets, wk)
-            g = (wk.reshape(-1, m) @ self.z1).reshape(weights.shape[0], n, -1)
+            g = (wk.reshape(-1, m) @ self.z1).reshape(weights.shape[0], n, self.z1.shape[1])
         out: Array = g[..., :-1] - g[..., -1:] * xs
         out *= self.scale
         return out
