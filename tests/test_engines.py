@@ -15,6 +15,7 @@ from ase.optimize import BFGS
 from nugget import engines as module
 from nugget.engines import Boxed, Engine, describe_engines, get_engine, make_calculator
 from nugget.errors import NuggetError
+from nugget.identity import degree_sequence
 
 
 def tetrahedron():
@@ -47,6 +48,7 @@ def test_gold_tetrahedron_with_gfn1(capfd):
     atoms.calc = make_calculator("gfn1-xtb")
     BFGS(atoms, logfile=None).run(fmax=0.02, steps=40)
     assert atoms.get_potential_energy() == pytest.approx(-2171.776, abs=2e-3)
+    assert degree_sequence(atoms) == [3] * 4 + [6] * 12 + [9] * 4
     assert atoms.calc.parameters["electronic_temperature"] == 1500.0
     assert capfd.readouterr() == ("", "")
 

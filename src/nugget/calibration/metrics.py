@@ -22,6 +22,7 @@ Metric = Callable[[Array, Array, Array], float]
 #: *sum* over levels, so its size depends on their number: with these 101 (the two ends never
 #: contribute) a curve that is off by 0.1 everywhere has CE of about 1.
 LEVELS: Array = np.linspace(0.0, 1.0, 101)
+LEVELS.flags.writeable = False
 
 
 def checked(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> tuple[Array, Array, Array]:
