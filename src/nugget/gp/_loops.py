@@ -110,6 +110,85 @@ def weighted(
                     target[j] = row[j] * w[j]
 
 
+# Sums may be reordered here (no exponential inside), so that dot products vectorise.
+@njit(cache=True, fastmath=FASTMATH | {"reassoc"})
+def pullback_rows(
+    k: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    zt: NDArray[np.float64],
+    xs: NDArray[np.float64],
+    scale: float,
+    out: NDArray[np.float64],
+) -> None:
+    """out[r, i] = scale Σ_j w_j k_ij (z_j − x_i) with w = weights[r, s(i)], for few features.
+
+    Two rows and three features at a time in panels that stay in the first cache: twice as fast as
+    weighting k and a GEMM whose inner matrix is only f wide.
+    """
+    m, f = k.shape[1], zt.shape[0]
+    width = 256
+    first, second = np.empty(width), np.empty(width)
+    out[:] = 0.0
+    for j0 in range(0, m, width):
+        j1 = min(j0 + width, m)
+        n = j1 - j0
+        for r in range(weights.shape[0]):
+            for s in range(offsets.shape[0] - 1):
+                w = weights[r, s, j0:j1]
+                for i in range(offsets[s], offsets[s + 1], 2):
+                    # An odd last row is paired with itself; its twin's sums are not used.
+                    i2 = min(i + 1, offsets[s + 1] - 1)
+                    row, row2 = k[i, j0:j1], k[i2, j0:j1]
+                    total, total2 = 0.0, 0.0
+                    for j in range(n):
+                        v, v2 = row[j] * w[j], row2[j] * w[j]
+                        first[j], second[j] = v, v2
+                        total += v
+                        total2 += v2
+                    for a in range(0, f - f % 3, 3):
+                        z0, z1, z2 = zt[a, j0:j1], zt[a + 1, j0:j1], zt[a + 2, j0:j1]
+                        p0, p1, p2, q0, q1, q2 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+                        for j in range(n):
+                            v, v2 = first[j], second[j]
+                            p0 += v * z0[j]
+                            p1 += v * z1[j]
+                            p2 += v * z2[j]
+                            q0 += v2 * z0[j]
+                            q1 += v2 * z1[j]
+                            q2 += v2 * z2[j]
+                        out[r, i, a] += scale * (p0 - total * xs[i, a])
+                        out[r, i, a + 1] += scale * (p1 - total * xs[i, a + 1])
+                        out[r, i, a + 2] += scale * (p2 - total * xs[i, a + 2])
+                        if i2 != i:
+                            out[r, i2, a] += scale * (q0 - total2 * xs[i2, a])
+                            out[r, i2, a + 1] += scale * (q1 - total2 * xs[i2, a + 1])
+                            out[r, i2, a + 2] += scale * (q2 - total2 * xs[i2, a + 2])
+                    for a in range(f - f % 3, f):
+                        z0 = zt[a, j0:j1]
+                        p0, q0 = 0.0, 0.0
+                        for j in range(n):
+                            p0 += first[j] * z0[j]
+                            q0 += second[j] * z0[j]
+                        out[r, i, a] += scale * (p0 - total * xs[i, a])
+                        if i2 != i:
+                            out[r, i2, a] += scale * (q0 - total2 * xs[i2, a])
+
+
+@njit(cache=True)
+def all_equal(values: NDArray[np.int64], wanted: int) -> bool:
+    """True when every value is the wanted one (also when there is none)."""
+    return bool(np.all(values == wanted))
+
+
+@njit(cache=True)
+def ascends(offsets: NDArray[np.int64], last: int) -> bool:
+    """True when the offsets run from 0 to `last` without a step down."""
+    if offsets.size < 1 or offsets[0] != 0 or offsets[-1] != last:
+        return False
+    return bool(np.all(offsets[1:] >= offsets[:-1]))
+
+
 @njit(cache=True, fastmath=FASTMATH, inline="always")
 def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float) -> float:
     total = 0.0

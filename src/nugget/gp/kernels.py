@@ -8,14 +8,17 @@ are one GEMM plus one pass of the fast exponential, and nothing larger than k it
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
 from nugget.gp._loops import (
+    all_equal,
     exponentials,
     exponentials_and_sums,
+    pullback_rows,
     scaled,
     self_sums,
     self_sums_pullback,
@@ -25,6 +28,8 @@ from nugget.gp.points import Points
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_FEW = 40  # with more features than this, GEMM takes over on the way back
 
 
 @dataclass(frozen=True)
@@ -135,10 +140,16 @@ class _Block:
     def pullback(self, xs: Array, k: Array, offsets: Ints, weights: Array) -> Array:
         """Σ_j w_j k_ij (z_j − x_i)/l² for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
         n, m = k.shape
-        if weights.ndim == 1 and n > self.z1.shape[1]:
-            g = k @ (weights[:, None] * self.z1)  # fewer products than weighting k
+        f = self.zt.shape[0]
+        if weights.ndim == 1 and n > 4 * f:
+            g = k @ (weights[:, None] * self.z1)  # one GEMM: fewer products than weighting k
         elif weights.ndim == 1:
-            g = (k * weights) @ self.z1
+            alone = np.array([0, n])
+            return self.pullback(xs, k, alone, weights[None, None])[0]
+        elif f <= _FEW:
+            few: Array = np.empty((weights.shape[0], n, f))
+            pullback_rows(k, weights, offsets, self.zt, xs, self.scale, few)
+            return few
         else:
             wk = np.empty((weights.shape[0], n, m))
             weighted(k, weights, offsets, wk)
@@ -181,9 +192,7 @@ class Inducing:
 
     def _alone(self, gx: Ints) -> bool:
         """True when all rows and all inducing points are of one group: no copies needed."""
-        if self._only is None:
-            return False
-        return bool(gx.size == 0 or (gx[0] == self._only and not np.any(gx != self._only)))
+        return self._only is not None and bool(all_equal(gx, self._only))
 
     def matrix(self, x: Array, gx: Ints) -> Array:
         """The plain kernel matrix (n, m), zero across groups."""
@@ -216,8 +225,7 @@ class Inducing:
         return KernelRows(kappa, points, len(self), parts)
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """One group's share of a forward pass; `rows` is None when it is all of it."""
 
     block: _Block
@@ -227,8 +235,7 @@ class _Part:
     k: Array
 
 
-@dataclass(frozen=True)
-class KernelRows:
+class KernelRows(NamedTuple):
     """What went forward: `kappa` (B, m), `k` (n, m), and the way back to the features."""
 
     kappa: Array

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nugget.errors import NuggetError
+from nugget.gp._loops import ascends
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,10 @@ class Points:
                 f"There are {x.shape[0]} rows of features but groups of shape {group.shape}; "
                 "give one group number per row."
             )
-        if offsets.ndim != 1 or offsets.size < 1 or offsets[0] != 0 or offsets[-1] != x.shape[0]:
-            raise NuggetError("Structure offsets must run from 0 to the number of feature rows.")
-        if np.any(offsets[1:] < offsets[:-1]):
-            raise NuggetError("Structure offsets must not decrease.")
+        if offsets.ndim != 1 or not ascends(offsets, x.shape[0]):
+            raise NuggetError(
+                f"Structure offsets must ascend from 0 to the number of feature rows, {x.shape[0]}."
+            )
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "group", group)
