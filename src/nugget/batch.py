@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -93,7 +92,8 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
         cells=np.array([atoms.cell.array for atoms in images]),
         pbc=np.array([atoms.pbc for atoms in images]),
     )
-    _check(batch)
+    if not _sound(batch.positions, batch.offsets, batch.pbc):
+        _check(batch)
     return batch
 
 
@@ -101,19 +101,31 @@ def _offsets(sizes: Sequence[int] | Ints) -> Ints:
     return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
 
+@njit(cache=True)
+def _sound(positions: Floats, offsets: Ints, pbc: NDArray[np.bool_]) -> bool:
+    """Nothing to look at more closely: no empty, infinite or periodic structure."""
+    for s in range(len(offsets) - 1):
+        if offsets[s] == offsets[s + 1] or pbc[s, 0] or pbc[s, 1] or pbc[s, 2]:
+            return False
+    total = 0.0
+    for i in range(len(positions)):
+        for axis in range(3):
+            total += positions[i, axis] * positions[i, axis]
+    return np.isfinite(total)
+
+
 def _check(batch: Batch) -> None:
     sizes = batch.sizes
     if not sizes.all():
         raise NuggetError(f"Structure {int(np.argmin(sizes))} has no atoms: remove it.")
-    # The sum of the squares is finite only if every number is: one quick pass when all is well.
-    if not math.isfinite(np.vdot(batch.positions, batch.positions)):
+    if not np.isfinite(batch.positions).all():
         row = int(np.flatnonzero(~np.isfinite(batch.positions).all(axis=1))[0])
         s = int(np.searchsorted(batch.offsets, row, side="right")) - 1
         raise NuggetError(
             f"Structure {s}, atom {row - batch.offsets[s]}: the position is not finite "
             f"({batch.positions[row]}); repair or remove the structure."
         )
-    for k in np.flatnonzero(batch.pbc.any(axis=1)) if batch.pbc.any() else ():
+    for k in np.flatnonzero(batch.pbc.any(axis=1)):
         s = int(k)
         edges = batch.cells[s][batch.pbc[s]]
         gram = edges @ edges.T
@@ -147,13 +159,14 @@ class Pairs:
 
 def find_pairs(batch: Batch, cutoff: float) -> Pairs:
     """All pairs closer than `cutoff`, each once; atoms may meet their own images."""
-    direct = ~batch.pbc.any(axis=1) & (batch.sizes <= _SMALL_CLUSTER)
-    i, j, shift, offsets = _direct_pairs(batch.positions, batch.offsets, direct, cutoff * cutoff)
-    if direct.all():
+    i, j, shift, offsets, direct = _direct_pairs(
+        batch.positions, batch.offsets, batch.pbc, cutoff * cutoff
+    )
+    if direct:
         return Pairs(i, j, shift, offsets)
     parts = []
     for s in range(len(batch)):
-        if direct[s]:
+        if batch.sizes[s] <= _SMALL_CLUSTER and not batch.pbc[s].any():
             rows = slice(offsets[s], offsets[s + 1])
             parts.append((i[rows], j[rows], shift[rows]))
         else:
@@ -178,12 +191,15 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
 
 @njit(cache=True)
 def _direct_pairs(
-    positions: Floats, offsets: Ints, direct: NDArray[np.bool_], cutoff2: float
-) -> tuple[Ints, Ints, Floats, Ints]:
+    positions: Floats, offsets: Ints, pbc: NDArray[np.bool_], cutoff2: float
+) -> tuple[Ints, Ints, Floats, Ints, bool]:
+    """Pairs of the small clusters, and whether that is all there is."""
     most = 0
-    for s in range(len(offsets) - 1):
+    direct = np.empty(len(pbc), dtype=np.bool_)
+    for s in range(len(pbc)):
+        n = offsets[s + 1] - offsets[s]
+        direct[s] = n <= _SMALL_CLUSTER and not (pbc[s, 0] or pbc[s, 1] or pbc[s, 2])
         if direct[s]:
-            n = offsets[s + 1] - offsets[s]
             most += n * (n - 1) // 2
     first = np.empty(most, dtype=np.int64)
     second = np.empty(most, dtype=np.int64)
@@ -201,7 +217,8 @@ def _direct_pairs(
                         second[count] = j
                         count += 1
         pair_offsets[s + 1] = count
-    return first[:count], second[:count], np.zeros((count, 3)), pair_offsets
+    shift = np.zeros((count, 3))
+    return first[:count], second[:count], shift, pair_offsets, direct.all()
 
 
 class Verlet:

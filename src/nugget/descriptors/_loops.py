@@ -115,6 +115,18 @@ def _harmonics_gradient(
                 gradient[2, middle - m] = along * sin
 
 
+@njit(cache=True)
+def lookup(table: Ints, numbers: Ints) -> tuple[Ints, int]:
+    """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
+    index = np.empty(len(numbers), dtype=np.int64)
+    missing = -1
+    for atom in range(len(numbers)):
+        index[atom] = table[numbers[atom]]
+        if index[atom] < 0 and missing < 0:
+            missing = atom
+    return index, missing
+
+
 @njit(cache=True, fastmath=FAST)
 def coefficients(
     positions: Floats,

@@ -95,9 +95,8 @@ class SOAP:
 
     def species_index(self, batch: Batch) -> Ints:
         """Position of each atom's element in `species`; an element that is not there is refused."""
-        index = self._tables.index[batch.numbers]
-        if index.min() < 0:
-            atom = int(np.argmin(index))
+        index, atom = _loops.lookup(self._tables.index, batch.numbers)
+        if atom >= 0:
             s = int(np.searchsorted(batch.offsets, atom, side="right")) - 1
             raise NuggetError(
                 f"Structure {s}, atom {atom - batch.offsets[s]}: element "
