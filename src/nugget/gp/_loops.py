@@ -55,6 +55,26 @@ def exponentials(
 
 
 @njit(cache=True, fastmath=FASTMATH)
+def exponentials_symmetric(
+    k: NDArray[np.float64], half: NDArray[np.float64], amplitude: float
+) -> None:
+    """`exponentials` for a square k of equal points: one triangle, mirrored in small tiles."""
+    m, tile = k.shape[0], 64
+    for i0 in range(0, m, tile):
+        i1 = min(i0 + tile, m)
+        for j0 in range(i0, m, tile):
+            j1 = min(j0 + tile, m)
+            for i in range(i0, i1):
+                for j in range(j0, j1):
+                    k[i, j] = amplitude * exp_negative(k[i, j] - half[i] - half[j])
+            for j in range(j0, j1):
+                for i in range(i0, min(i1, j)):
+                    k[j, i] = k[i, j]
+        for i in range(i0, i1):
+            k[i, i] = amplitude
+
+
+@njit(cache=True, fastmath=FASTMATH)
 def exponentials_and_sums(
     k: NDArray[np.float64],
     hx: NDArray[np.float64],

@@ -239,15 +239,15 @@ def _energy_q(regression: SparseRegression) -> tuple[NDArray[np.bool_], Array]:
 
 
 def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
-    """(W_l, W_f, w_p) for unit levels, the first two cut down to the directions that matter."""
+    """(W_l, W_f, w_p) for unit levels, the first two without more columns than matter."""
     reg = regression
     energy, q_e = _energy_q(reg)
     tolerance = TOLERANCE / np.sqrt(reg.amplitude)
     units = q_e * (reg.count[energy] / reg.noise[energy])[:, None]
     label = solve(reg.r, units.T)  # W_l = C diag(N_s) = R⁻¹Q_Eᵀ diag(N_s/noise)
     prior = -label.sum(axis=1, keepdims=True)  # −C n
-    whitened = compress(multiply(reg.upper, label), tolerance)
-    label = solve(reg.upper, whitened)
+    if label.shape[1] > label.shape[0]:
+        label = solve(reg.upper, compress(multiply(reg.upper, label), tolerance))
     if np.all(energy):
         return np.ascontiguousarray(label), np.zeros((label.shape[0], 0)), prior
     force = solve(reg.upper, compress_gram(_force_gram(reg, energy, q_e), tolerance))

@@ -18,6 +18,7 @@ from nugget.gp._loops import (
     all_equal,
     exponentials,
     exponentials_and_sums,
+    exponentials_symmetric,
     pullback_rows,
     scaled,
     self_sums,
@@ -59,10 +60,7 @@ class RBF:
 
     def gram(self, z: Array, gz: Ints) -> Array:
         """K_mm: symmetric to the last bit, with exactly θ₀ on the diagonal."""
-        k = self.matrix(z, gz, z, gz)
-        k = 0.5 * (k + k.T)
-        np.fill_diagonal(k, self.amplitude)
-        return k
+        return self.inducing(z, gz).gram
 
     def log_length_gradient(self, k: Array) -> Array:
         """∂K/∂log l = K∘d²/l², from K itself (d²/2l² = log θ₀ − log K; 0 where K is 0)."""
@@ -130,6 +128,11 @@ class _Block:
         exponentials(k, half, self.half, self.amplitude)
         return k
 
+    def gram(self) -> Array:
+        k = self.z1[:, :-1] @ self.zt
+        exponentials_symmetric(k, self.half, self.amplitude)
+        return k
+
     def forward(self, x: Array, offsets: Ints) -> tuple[Array, Array, Array]:
         xs, half = self.scaled(x)
         k = xs @ self.zt
@@ -180,8 +183,13 @@ class Inducing:
 
     @cached_property
     def gram(self) -> Array:
-        """K_mm."""
-        return self.kernel.gram(self.z, self.group)
+        """K_mm: symmetric to the last bit, with exactly θ₀ on the diagonal."""
+        if self._only is not None:
+            return self._blocks[self._only].gram()
+        k = np.zeros((len(self), len(self)))
+        for block in self._blocks.values():
+            k[np.ix_(block.columns, block.columns)] = block.gram()
+        return k
 
     def _check(self, x: Array) -> None:
         if x.ndim != 2 or x.shape[1] != self.z.shape[1]:

@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 # Relative to θ₀. Below BENIGN the jitter is far under any label noise and goes unmentioned.
 LADDER = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 BENIGN = 1e-10
+_MANY = 500
 _PANEL = 32  # columns per block of the triangular-pentagonal QR
 _CHUNK = 1024  # rows per QR update: the chunk and R stay in cache together
 
@@ -30,11 +31,10 @@ def cholesky(k: Array) -> tuple[Array, float]:
     A factor whose smallest pivot is pure round-off counts as failed: its inverse would be noise.
     """
     theta = float(np.max(np.diagonal(k), initial=0.0))
-    if not np.all(np.isfinite(k)):
-        raise NuggetError("The kernel matrix holds NaN or infinity; check the features.")
-    for relative in LADDER:
+    # With many points, failure without jitter is the rule, and it costs as much as success.
+    for relative in LADDER if k.shape[0] <= _MANY else LADDER[1:]:
         jitter = relative * theta
-        trial = np.array(k, order="F")
+        trial = np.array(k.T, order="F")  # K is symmetric: Kᵀ of a C array copies without strides
         trial.flat[:: k.shape[0] + 1] += jitter
         u, info = lapack.dpotrf(trial, lower=0, clean=1, overwrite_a=1)
         if info == 0 and np.min(np.diagonal(u), initial=np.inf) ** 2 >= max(
@@ -49,6 +49,8 @@ def cholesky(k: Array) -> tuple[Array, float]:
                     stacklevel=3,
                 )
             return u, jitter
+    if not np.all(np.isfinite(k)):
+        raise NuggetError("The kernel matrix holds NaN or infinity; check the features.")
     raise NuggetError(
         f"The kernel matrix of {k.shape[0]} inducing points is not positive definite even with a "
         f"jitter of {LADDER[-1]:.0e} times its amplitude; the kernel or its matrix is wrong."
@@ -86,11 +88,11 @@ def right_solve(b: Array, u: Array) -> Array:
     return solve(u, np.asarray(b).T, transposed=True).T
 
 
-def multiply(u: Array, b: Array) -> Array:
-    """U b for upper triangular U."""
+def multiply(u: Array, b: Array, *, transposed: bool = False) -> Array:
+    """U b or Uᵀb."""
     if b.size == 0:
         return np.array(b, dtype=float, order="F")
-    out: Array = blas.dtrmm(1.0, u, b, lower=0)
+    out: Array = blas.dtrmm(1.0, u, b, lower=0, trans_a=1 if transposed else 0)
     return out
 
 
@@ -119,7 +121,7 @@ def compress(f: Array, tolerance: float) -> Array:
     m, q = f.shape
     if q == 0 or m == 0:
         return np.zeros((m, 0))
-    if q > m:
+    if q > min(m, _MANY):
         return compress_gram(f @ f.T, tolerance)
     return f @ _directions(f.T @ f, tolerance)
 
@@ -127,6 +129,8 @@ def compress(f: Array, tolerance: float) -> Array:
 def compress_gram(g: Array, tolerance: float) -> Array:
     """F' (m, r) with |G − F'F'ᵀ| ≤ tolerance² for a positive semi-definite G."""
     factor = _pivoted(g, tolerance)
+    if factor.shape[1] > _MANY:  # a little more rank is cheaper than so large an eigenproblem
+        return factor
     return factor @ _directions(factor.T @ factor, tolerance)
 
 

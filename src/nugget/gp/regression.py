@@ -213,7 +213,7 @@ class SparseRegression:
         rest_a, rest_u = columns, u12
         r12 = np.zeros((m, k))
         for _ in range(2):
-            inner = rows.T @ rest_a + multiply_transposed(self.upper, rest_u)
+            inner = rows.T @ rest_a + multiply(self.upper, rest_u, transposed=True)
             step = solve(self.r, inner, transposed=True)
             x = solve(self.r, step)
             rest_a = rest_a - rows @ x
@@ -264,12 +264,6 @@ class SparseRegression:
             jitter=float(state["jitter"]),
             _store=_Store(np.asarray(state["scaled_rows"], float)),
         )
-
-
-def multiply_transposed(u: Array, b: Array) -> Array:
-    """Uᵀb."""
-    out: Array = u.T @ b
-    return out
 
 
 def _grow_cholesky(
