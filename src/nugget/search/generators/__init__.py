@@ -1,1 +1,72 @@
-"""New candidate structures: one way of making them per file."""
+"""New candidate structures: one way of making them per file.
+
+A generator is a small frozen dataclass with `name`, `needs` (parents), `suits(problem)` and
+`generator(rng, problem, parents) -> Atoms | Failure`. Packages add their own under the entry point
+group `nugget.generators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from nugget.errors import NuggetError
+from nugget.search.generators._base import Generator
+from nugget.search.generators.cut_and_splice import CutAndSplice
+from nugget.search.generators.melt import Melt
+from nugget.search.generators.mixer import Mixer
+from nugget.search.generators.permutation import Permutation
+from nugget.search.generators.problem import Failure, Problem
+from nugget.search.generators.random_cluster import RandomCluster
+from nugget.search.generators.random_placement import RandomPlacement
+from nugget.search.generators.rattle import Rattle
+from nugget.search.generators.surface_move import SurfaceMove
+from nugget.search.generators.symmetric import Symmetric
+from nugget.search.generators.twist import Twist
+
+GENERATORS: dict[str, Callable[..., Generator]] = {
+    g.name: g
+    for g in (
+        RandomCluster,
+        RandomPlacement,
+        Symmetric,
+        Rattle,
+        SurfaceMove,
+        Permutation,
+        CutAndSplice,
+        Twist,
+        Melt,
+    )
+}
+
+
+def make_generator(name: str, **options: Any) -> Generator:
+    """A generator by name: one of ours, or one that an installed package offers."""
+    if name in GENERATORS:
+        return GENERATORS[name](**options)
+    outside = {e.name: e for e in entry_points(group="nugget.generators")}
+    if name in outside:
+        made: Generator = outside[name].load()(**options)
+        return made
+    known = ", ".join([*GENERATORS, *outside])
+    raise NuggetError(f"There is no generator {name!r}; choose from {known}.")
+
+
+__all__ = [
+    "GENERATORS",
+    "CutAndSplice",
+    "Failure",
+    "Generator",
+    "Melt",
+    "Mixer",
+    "Permutation",
+    "Problem",
+    "RandomCluster",
+    "RandomPlacement",
+    "Rattle",
+    "SurfaceMove",
+    "Symmetric",
+    "Twist",
+    "make_generator",
+]

@@ -1,0 +1,115 @@
+"""Regions of space that atoms may fill, and the soft walls that keep them there.
+
+A wall is a half parabola, E = ½ k d², with d the distance that an atom sticks out. Value and
+gradient are continuous, so a quasi-Newton method walks along it as along any other part of the
+surface (clipping positions back into a box would break the curvature pairs that L-BFGS lives on).
+An atom that is pulled outwards by a force F comes to rest F/k outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget.errors import NuggetError
+
+Floats = NDArray[np.float64]
+Vector = tuple[float, float, float]
+
+STIFFNESS = 10.0  # eV/Å²: about as stiff as a metal bond, so the wall costs no extra steps
+
+
+def _positive(name: str, value: float) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise NuggetError(f"The {name} of a confinement is {value!r}; give a positive number.")
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """All atoms within `radius` Å of `centre` (None: the mean position of the confined atoms).
+
+    The first `skip` atoms (a template) do not feel the wall.
+    """
+
+    radius: float
+    centre: Vector | None = None
+    stiffness: float = STIFFNESS
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        _positive("radius", self.radius)
+        _positive("stiffness", self.stiffness)
+
+    def planes(self, positions: Floats) -> tuple[int, Floats, Floats]:
+        """(kind, centre, radius and padding) in the form that the compiled loop reads."""
+        inside = positions[self.skip :]
+        if self.centre is not None:
+            centre = np.asarray(self.centre, dtype=float)
+        else:
+            centre = inside.mean(axis=0) if len(inside) else np.zeros(3)
+        shape = np.zeros((3, 4))
+        shape[0, 0] = self.radius
+        return 1, centre, shape
+
+    def sample(self, rng: np.random.Generator, n: int) -> Floats:
+        """n points, uniform in the sphere (around the origin when there is no centre)."""
+        v = rng.normal(size=(n, 3))
+        v *= (self.radius * rng.random(n) ** (1 / 3) / np.linalg.norm(v, axis=1))[:, None]
+        return v + (np.zeros(3) if self.centre is None else np.asarray(self.centre))
+
+    def inside(self, positions: Floats, margin: float = 0.0) -> NDArray[np.bool_]:
+        """Which of these atoms (template not among them) are inside."""
+        if len(positions) == 0:
+            return np.zeros(0, dtype=bool)
+        centre = positions.mean(axis=0) if self.centre is None else np.asarray(self.centre)
+        d2 = ((positions - centre) ** 2).sum(axis=1)
+        return np.asarray(d2 <= (self.radius + margin) ** 2)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A parallelepiped: `origin` and three edge vectors (rows of `cell`), with walls on all faces.
+
+    Axes marked in `periodic` have no walls. The first `skip` atoms (a template) feel none.
+    """
+
+    origin: Vector
+    cell: tuple[Vector, Vector, Vector]
+    periodic: tuple[bool, bool, bool] = (False, False, False)
+    stiffness: float = STIFFNESS
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        _positive("stiffness", self.stiffness)
+        if abs(np.linalg.det(np.asarray(self.cell, dtype=float))) < 1e-9:
+            raise NuggetError("The confinement box has no volume; give three independent edges.")
+
+    def _inverse(self) -> Floats:
+        return np.asarray(np.linalg.inv(np.asarray(self.cell, dtype=float)))
+
+    def planes(self, positions: Floats) -> tuple[int, Floats, Floats]:
+        """(kind, origin, per axis the unit normal and the height; height 0 means no wall)."""
+        inverse = self._inverse()
+        lengths = np.linalg.norm(inverse, axis=0)
+        shape = np.zeros((3, 4))
+        shape[:, :3] = (inverse / lengths).T
+        shape[:, 3] = np.where(self.periodic, 0.0, 1.0 / lengths)
+        return 2, np.asarray(self.origin, dtype=float), shape
+
+    def sample(self, rng: np.random.Generator, n: int) -> Floats:
+        """n points, uniform in the box."""
+        points: Floats = np.asarray(self.origin) + rng.random((n, 3)) @ np.asarray(self.cell)
+        return points
+
+    def inside(self, positions: Floats, margin: float = 0.0) -> NDArray[np.bool_]:
+        """Which of these atoms (template not among them) are inside."""
+        inverse = self._inverse()
+        fractional = (positions - np.asarray(self.origin)) @ inverse
+        slack = margin * np.linalg.norm(inverse, axis=0)
+        outside = (fractional < -slack) | (fractional > 1 + slack)
+        return np.asarray(~(outside & ~np.asarray(self.periodic)).any(axis=1))
+
+
+Confinement = Sphere | Box
