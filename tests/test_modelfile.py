@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
+from systems import alloy_slab, gold_cluster
+
+from nugget import CUR, RBF, SOAP, LabelNoise, NuggetError, PivotedCholesky, Potential
+from nugget import ProjectedProcess as PP
+from nugget.modelfile import VERSION, load, read_header, save
+from nugget.priors import CalculatorPrior, Repulsion, SpeciesEnergies
+
+DATA = Path(__file__).parent / "data"
+
+
+def labelled(atoms: Atoms) -> Atoms:
+    work = atoms.copy()
+    work.calc = EMT()
+    results = {"energy": work.get_potential_energy(), "forces": work.get_forces()}
+    atoms.calc = SinglePointCalculator(atoms, **results)
+    return atoms
+
+
+TRAIN = [labelled(gold_cluster(7, s)) for s in range(6)]
+MORE = [labelled(gold_cluster(8, s)) for s in range(20, 23)]
+TEST = gold_cluster(8, 99)
+UNCERTAINTIES = {
+    "exact": LabelNoise(),
+    "sampled": LabelNoise(members=7),
+    "structures": PP("structures"),
+    "environments": PP("environments"),
+}
+
+
+def made(uncertainty: str = "sampled", inducing: object = None) -> Potential:
+    return Potential(
+        SOAP(["Au"], 5.0),
+        RBF(12.0, 2.0),
+        inducing or CUR(30),
+        uncertainty=UNCERTAINTIES[uncertainty],
+        prior=[SpeciesEnergies(), Repulsion(reach=1.1)],
+        seed=5,
+    ).fit(TRAIN)
+
+
+def same_bits(a: Potential, b: Potential) -> None:
+    one, two = (
+        p.predict(
+            [TEST, *MORE], uncertainty_gradient=True, energies=True, energies_uncertainty=True,
+            forces_uncertainty=True,
+        )
+        for p in (a, b)
+    )  # fmt: skip
+    for name in vars(one):
+        first, second = getattr(one, name), getattr(two, name)
+        if first is not None:
+            for x, y in zip(first, second, strict=True):
+                np.testing.assert_array_equal(x, y, err_msg=name)
+    # One structure takes another way through the code than several.
+    assert a.predict(TEST).energy[0] == b.predict(TEST).energy[0]
+    assert a.predict(TEST).energy_uncertainty[0] == b.predict(TEST).energy_uncertainty[0]
+
+
+@pytest.mark.parametrize("uncertainty", sorted(UNCERTAINTIES))
+@pytest.mark.parametrize("inducing", [CUR(30), PivotedCholesky(1e-6)])
+def test_a_loaded_potential_predicts_and_learns_bit_for_bit(tmp_path, uncertainty, inducing):
+    pot = made(uncertainty, inducing)
+    pot.update(MORE[:1])  # a grown regression has spare room in its arrays, which a file has not
+    pot.calibration = {"scale": np.float64(1.25), "levels": {"label": 0.01}, "bins": np.arange(3)}
+    pot.set_uncertainty(pot.fitted.uncertainty.with_scale(1.25))
+    pot.save(tmp_path / "a.model")
+    again = Potential.load(tmp_path / "a.model")
+    same_bits(pot, again)
+    assert again.predict(TEST).energy_uncertainty[0] > 0
+    assert again.calibration == {"scale": 1.25, "levels": {"label": 0.01}, "bins": [0, 1, 2]}
+    assert again.uncertainty == pot.uncertainty
+    assert again.fitted.training.fingerprint() == pot.fitted.training.fingerprint()
+    for p in (pot, again):
+        p.update(MORE[1:])
+    assert len(again.fitted.inducing) == len(pot.fitted.inducing)
+    same_bits(pot, again)
+    # And from the start, settings alone: the same data give the same model.
+    same_bits(made(uncertainty, inducing), again.fit(TRAIN))
+
+
+def test_settings_survive(tmp_path):
+    pot = made()
+    pot.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    for name in ("descriptor", "kernel", "inducing", "noise", "force_noise", "uncertainty", "prior"):
+        assert getattr(again, name) == getattr(pot, name), name
+    assert again.seed == 5
+    assert again.fitted.prior == pot.fitted.prior
+    header = read_header(tmp_path / "model")
+    assert header["provenance"]["data"] == pot.fitted.training.fingerprint()
+    assert header["summary"]["structures"] == 6
+    assert header["summary"]["inducing_points"] == 30
+
+
+def test_no_pickle_inside(tmp_path):
+    made().save(tmp_path / "model")
+    with np.load(tmp_path / "model", allow_pickle=False) as archive:
+        assert all(archive[name].dtype != object for name in archive.files)
+
+
+def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    made().save(path)
+    before = path.read_bytes()
+
+    def broken(file, **arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", broken)
+    with pytest.raises(NuggetError, match="could not be written: No space left"):
+        made("exact").save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_where_it_cannot_write(tmp_path):
+    with pytest.raises(NuggetError, match="could not be written: No such file or directory"):
+        made().save(tmp_path / "no" / "model")
+    with pytest.raises(NuggetError, match="has not been fitted"):
+        save(Potential(SOAP(["Au"])), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.95, 0.999])
+def test_truncated_files(tmp_path, share):
+    path = tmp_path / "model"
+    made().save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    for read in (load, read_header):
+        with pytest.raises(NuggetError, match="damaged or truncated nugget model"):
+            read(path)
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "model"
+    made().save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(NuggetError, match="damaged or truncated"):
+        load(path)
+
+
+def test_foreign_files(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"", b"3\nAu3\nAu 0 0 0\n", b"PK\x03\x04 and so on", bytes(range(256))):
+        path.write_bytes(content)
+        with pytest.raises(NuggetError, match="is no nugget model"):
+            load(path)
+    with open(path, "wb") as file:
+        np.savez(file, weights=np.ones(3))
+    with pytest.raises(NuggetError, match="is no nugget model"):
+        load(path)
+    with open(path, "wb") as file:
+        np.savez(file, header=np.frombuffer(b'{"format": "other"}', np.uint8))
+    with pytest.raises(NuggetError, match="is no nugget model"):
+        load(path)
+    with pytest.raises(NuggetError, match="does not exist"):
+        load(tmp_path / "nothing")
+    with pytest.raises(NuggetError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def edited(source: Path, target: Path, change) -> Path:
+    with np.load(source) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    header = json.loads(arrays.pop("header").tobytes())
+    change(header, arrays)
+    text = json.dumps(header).encode()
+    with open(target, "wb") as file:
+        np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)
+    return target
+
+
+def test_newer_and_strange_files(tmp_path):
+    made().save(tmp_path / "model")
+
+    def attempt(change, message):
+        path = edited(tmp_path / "model", tmp_path / "changed", change)
+        with pytest.raises(NuggetError, match=message):
+            load(path)
+
+    def newer(header, arrays):
+        header["version"] = VERSION + 1
+        header["provenance"]["nugget"] = "9.9"
+
+    attempt(newer, r"model format 2, written by nugget 9.9; .* update nugget")
+    attempt(lambda h, a: h.update(version="x"), "format version is 'x'")
+    attempt(lambda h, a: h["kernel"].update(name="Matern"), "kernel 'Matern' .* unknown")
+    attempt(lambda h, a: h["prior"].update(kind="magic"), "prior 'magic' is unknown")
+    attempt(lambda h, a: a.pop("regression/alpha"), "damaged")
+    attempt(lambda h, a: h.pop("noise"), "damaged")
+    attempt(lambda h, a: h["kernel"].update(colour=1), "damaged")
+
+
+def test_code_named_in_a_file_is_not_run_unasked(tmp_path):
+    prior = [CalculatorPrior("ase.calculators.emt:EMT"), SpeciesEnergies()]
+    pot = Potential(SOAP(["Au"], 5.0), prior=prior).fit(TRAIN)
+    pot.save(tmp_path / "model")
+    with pytest.raises(NuggetError, match="trust_code=True"):
+        load(tmp_path / "model")
+    same_bits(pot, load(tmp_path / "model", trust_code=True))
+    # A name that this installation knows is no such risk.
+    pot = Potential(SOAP(["Au"], 5.0), prior=CalculatorPrior("emt")).fit(TRAIN)
+    pot.save(tmp_path / "model")
+    same_bits(pot, load(tmp_path / "model"))
+
+
+def test_unknown_parts_are_refused_when_saving(tmp_path):
+    class Mine(CUR):
+        pass
+
+    with pytest.raises(NuggetError, match="inducing of type Mine cannot be saved"):
+        made(inducing=Mine(10)).save(tmp_path / "model")
+
+
+def test_labels_that_are_partly_missing_survive(tmp_path):
+    bare = TRAIN[0].copy()
+    bare.calc = SinglePointCalculator(bare, energy=TRAIN[0].get_potential_energy())
+    pot = Potential(SOAP(["Cu", "Au"], 4.0)).fit([bare, *TRAIN[1:3], labelled(alloy_slab(3))])
+    pot.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.fitted.training.has_forces.tolist() == [False, True, True, True]
+    same_bits(pot, again)
+
+
+def test_format_1_stays_readable():
+    """A file from the first version of the format; never replace it."""
+    path = DATA / "model-format-1.npz"
+    assert path.stat().st_size < 50_000
+    assert zipfile.ZipFile(path).namelist()[0] == "header.npy"
+    expected = json.loads((DATA / "model-format-1.json").read_text())
+    pot = load(path)
+    atoms = Atoms(expected["symbols"], positions=expected["positions"])
+    found = pot.predict(atoms, energies_uncertainty=True)
+    assert read_header(path)["version"] == 1
+    assert found.energy[0] == pytest.approx(expected["energy"], rel=1e-9)
+    assert found.energy_uncertainty[0] == pytest.approx(expected["energy_uncertainty"], rel=1e-7)
+    np.testing.assert_allclose(found.forces[0], expected["forces"], atol=1e-7)
+    np.testing.assert_allclose(
+        found.energies_uncertainty[0], expected["energies_uncertainty"], rtol=1e-6
+    )
+    updated = pot.update([labelled(gold_cluster(5, 77))]).predict(atoms)
+    assert updated.energy[0] == pytest.approx(expected["energy_after_update"], rel=1e-6)
