@@ -21,8 +21,7 @@ from nugget.errors import NuggetError
 from nugget.gp.linalg import (
     compress,
     compress_gram,
-    factor_ratio,
-    multiply,
+    inverse_gram,
     right_solve,
     solve,
 )
@@ -233,9 +232,9 @@ def _thin(block: Array, kappa: Array, tolerance: float) -> Array:
 
 
 def _energy_q(regression: SparseRegression) -> tuple[NDArray[np.bool_], Array]:
-    """Which rows are energies, and their rows of Q₁ = Σ^{-1/2}A R⁻¹."""
+    """Which rows are energies, and their rows of Q₁ = BR⁻¹."""
     energy = regression.kind == ENERGY
-    return energy, right_solve(regression.scaled_rows[energy], regression.r)
+    return energy, right_solve(regression.whitened[energy], regression.r)
 
 
 def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
@@ -244,10 +243,11 @@ def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
     energy, q_e = _energy_q(reg)
     tolerance = TOLERANCE / np.sqrt(reg.amplitude)
     units = q_e * (reg.count[energy] / reg.noise[energy])[:, None]
-    label = solve(reg.r, units.T)  # W_l = C diag(N_s) = R⁻¹Q_Eᵀ diag(N_s/noise)
-    prior = -label.sum(axis=1, keepdims=True)  # −C n
+    label = solve(reg.r, units.T)  # U W_l = U C diag(N_s) = R⁻¹Q_Eᵀ diag(N_s/noise)
+    prior = -solve(reg.upper, label.sum(axis=1, keepdims=True))  # −C n
     if label.shape[1] > label.shape[0]:
-        label = solve(reg.upper, compress(multiply(reg.upper, label), tolerance))
+        label = compress(label, tolerance)
+    label = solve(reg.upper, label)
     if np.all(energy):
         return np.ascontiguousarray(label), np.zeros((label.shape[0], 0)), prior
     force = solve(reg.upper, compress_gram(_force_gram(reg, energy, q_e), tolerance))
@@ -257,22 +257,22 @@ def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
 def _force_gram(reg: SparseRegression, energy: NDArray[np.bool_], q_e: Array) -> Array:
     """(U W_f)(U W_f)ᵀ, without touching the many force rows.
 
-    QᵀQ = I gives Q_FᵀQ_F = I − Q_EᵀQ_E − TᵀT with T = UR⁻¹. Rows whose noise differs from the most
+    QᵀQ = I gives Q_FᵀQ_F = I − Q_EᵀQ_E − TᵀT with T = R⁻¹. Rows whose noise differs from the most
     common one are few (stresses); they are treated one by one.
     """
     noise = reg.noise[~energy]
     values, counts = np.unique(noise, return_counts=True)
     common = values[np.argmax(counts)]
     other = ~energy & (reg.noise != common)
-    q_o = right_solve(reg.scaled_rows[other], reg.r)
-    t = factor_ratio(reg.upper, reg.r)
-    p = t @ t.T
-    apart = t @ np.concatenate([q_e, q_o]).T
-    gram = p - p @ p - apart @ apart.T
+    q_o = right_solve(reg.whitened[other], reg.r)
+    p = inverse_gram(reg.r)  # R⁻¹R⁻ᵀ
+    apart = solve(reg.r, np.concatenate([q_e, q_o]).T)
+    gram = p - p @ p.T - apart @ apart.T
     gram /= common**2
-    weighted = (t @ q_o.T) / reg.noise[other]
-    gram += weighted @ weighted.T
-    return 0.5 * (gram + gram.T)
+    if q_o.size:
+        weighted = solve(reg.r, q_o.T) / reg.noise[other]
+        gram += weighted @ weighted.T
+    return gram
 
 
 def _sampled(
@@ -283,7 +283,7 @@ def _sampled(
     energy = reg.kind == ENERGY
     gamma = rng.standard_normal((reg.y.size, k))
     rho = rng.standard_normal(k) / np.sqrt(k)
-    # One product with the rows serves all three blocks: Q₁ᵀD = R⁻ᵀÃᵀD.
+    # One product with the rows serves all three blocks: C D = U⁻¹R⁻¹R⁻ᵀBᵀD.
     units = np.where(energy, reg.count, 1.0) / reg.noise
     draws = gamma * (units / np.sqrt(k))[:, None]
     right = np.concatenate(
@@ -294,7 +294,8 @@ def _sampled(
         ],
         axis=1,
     )
-    solved = solve(reg.r, solve(reg.r, reg.scaled_rows.T @ right, transposed=True))
+    solved = solve(reg.r, solve(reg.r, reg.whitened.T @ right, transposed=True))
+    solved = solve(reg.upper, solved)
     label = np.ascontiguousarray(solved[:, :k])
     force = np.ascontiguousarray(solved[:, k : 2 * k])
     return Committee(settings, label, force, -np.multiply.outer(solved[:, -1], rho), rho)

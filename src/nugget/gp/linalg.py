@@ -88,32 +88,14 @@ def right_solve(b: Array, u: Array) -> Array:
     return solve(u, np.asarray(b).T, transposed=True).T
 
 
-def multiply(u: Array, b: Array, *, transposed: bool = False) -> Array:
-    """U b or Uᵀb."""
-    if b.size == 0:
-        return np.array(b, dtype=float, order="F")
-    out: Array = blas.dtrmm(1.0, u, b, lower=0, trans_a=1 if transposed else 0)
+def inverse_gram(r: Array) -> Array:
+    """R⁻¹R⁻ᵀ, symmetric."""
+    inverse, info = lapack.dtrtri(r, lower=0)
+    if info:
+        raise NuggetError("A triangular factor is singular; check the labels for NaN.")
+    inverse = np.triu(inverse)
+    out: Array = inverse @ inverse.T
     return out
-
-
-def factor_ratio(u: Array, r: Array) -> Array:
-    """T = U R⁻¹ (upper triangular), by halves so that the zero blocks cost nothing."""
-    m = u.shape[0]
-    out = np.zeros((m, m), order="F")
-    _factor_ratio(u, r, out)
-    return out
-
-
-def _factor_ratio(u: Array, r: Array, out: Array) -> None:
-    m = u.shape[0]
-    if m <= 128:
-        out[:] = np.triu(blas.dtrsm(1.0, r, u, side=1, lower=0))
-        return
-    h = m // 2
-    _factor_ratio(u[:h, :h], r[:h, :h], out[:h, :h])
-    _factor_ratio(u[h:, h:], r[h:, h:], out[h:, h:])
-    corner = u[:h, h:] - out[:h, :h] @ r[:h, h:]
-    out[:h, h:] = blas.dtrsm(1.0, r[h:, h:], corner, side=1, lower=0)
 
 
 def compress(f: Array, tolerance: float) -> Array:

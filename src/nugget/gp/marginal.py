@@ -1,8 +1,8 @@
 """Log marginal likelihood of the sparse model, and hyper-parameters that maximise it.
 
-y ~ N(0, S) with S = A K_mm⁻¹ Aᵀ + Σ, A the rows κ_s summed over structures. With the stacked QR of
-[Σ^{-1/2}A; U] (Woodbury and the determinant lemma):
-S⁻¹y = Σ⁻¹(y − Aα), log|S| = log|Σ| + 2 log|R| − 2 log|U|.
+y ~ N(0, S) with S = A K_mm⁻¹ Aᵀ + Σ, A the rows κ_s summed over structures. With the whitened
+QR of `regression` (Woodbury and the determinant lemma):
+S⁻¹y = Σ⁻¹(y − Aα), log|S| = log|Σ| + 2 log|R|.
 """
 
 import warnings
@@ -47,20 +47,16 @@ def log_marginal_likelihood(
     rows = inducing.forward(points)
     labels = Labels.energies(rows.kappa, y, noise, points.sizes)
     reg = SparseRegression.fit(inducing.gram, labels)
-    diagonal_r = np.abs(np.diagonal(reg.r))
-    log_det = 2.0 * float(
-        np.sum(np.log(labels.noise))
-        + np.sum(np.log(diagonal_r))
-        - np.sum(np.log(np.diagonal(reg.upper)))
-    )
+    log_det = 2.0 * float(np.sum(np.log(labels.noise)) + np.sum(np.log(np.abs(np.diagonal(reg.r)))))
     residual = (labels.y - rows.kappa @ reg.alpha) / labels.noise**2  # v = S⁻¹y
     fit = float(labels.y @ residual)
     value = -0.5 * (fit + log_det + labels.y.size * np.log(2.0 * np.pi))
 
     # ½[vᵀ dS v − tr(S⁻¹dS)] with v = S⁻¹y. For dS = dA K⁻¹Aᵀ + A K⁻¹dAᵀ − A K⁻¹dK K⁻¹Aᵀ both parts
     # are sums over dA and dK with these weights:
-    q = right_solve(reg.scaled_rows, reg.r)  # Q₁
-    weights = solve(reg.r, q.T).T / labels.noise[:, None]  # S⁻¹A K⁻¹ = Σ⁻¹A(RᵀR)⁻¹
+    q = right_solve(reg.whitened, reg.r)  # Q₁
+    inner = solve(reg.upper, solve(reg.r, q.T)).T
+    weights = inner / labels.noise[:, None]  # S⁻¹A K⁻¹ = Σ^{-1/2}Q₁R⁻ᵀU⁻ᵀ
     on_a = np.outer(residual, reg.alpha) - weights  # ∂value/∂A, with K⁻¹Aᵀv = α
     half = ProjectedProcess().fit(reg).v  # K⁻¹AᵀS⁻¹AK⁻¹ = K⁻¹ − (RᵀR)⁻¹ = VVᵀ
     on_k = 0.5 * (half @ half.T - np.outer(reg.alpha, reg.alpha))  # ∂value/∂K_mm

@@ -15,7 +15,7 @@ from nugget.errors import NuggetError
 from nugget.gp.linalg import (
     compress,
     compress_gram,
-    factor_ratio,
+    inverse_gram,
     right_solve,
     solve,
     update_qr,
@@ -61,19 +61,18 @@ class ProjectedProcess:
                     "ProjectedProcess('environments') needs the kernel rows of all training "
                     "environments and their noise."
                 )
-            rows = environments / noise
-            r, _ = update_qr(upper, np.zeros((upper.shape[0], 1)), rows, np.zeros((len(rows), 1)))
+            b = right_solve(environments / noise, upper)
+            unit = np.asfortranarray(np.eye(len(upper)))
+            r, _ = update_qr(unit, np.zeros((len(upper), 1)), b, np.zeros((len(b), 1)))
         else:
-            rows, r = regression.scaled_rows, regression.r
-        if rows.shape[0] < upper.shape[0]:
-            b = right_solve(rows, upper)  # B (p, m)
+            b, r = regression.whitened, regression.r
+        if b.shape[0] < b.shape[1]:
             s, info = lapack.dpotrf(np.eye(len(b)) + b @ b.T, lower=0, clean=1)
             if info:
                 raise NuggetError("The projected process met NaN; check the features.")
             whitened = compress(solve(s, b, transposed=True).T, tolerance)
         else:
-            t = factor_ratio(upper, r)
-            whitened = compress_gram(np.eye(len(t)) - t @ t.T, tolerance)
+            whitened = compress_gram(np.eye(len(r)) - inverse_gram(r), tolerance)
         return Projected(self, np.ascontiguousarray(solve(upper, whitened)), regression.amplitude)
 
 

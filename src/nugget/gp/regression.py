@@ -1,9 +1,10 @@
 """Sparse Gaussian-process regression from label rows of any kind.
 
-With U upper triangular, UᵀU = K_mm, the QR factorisation of the stack [Σ^{-1/2}A; U] = QR gives
-α = R⁻¹Q₁ᵀΣ^{-1/2}y, which is the paper's α = [K_mm + AᵀΣ⁻¹A]⁻¹AᵀΣ⁻¹y without squaring the condition
-number. Q is never stored: R, Qᵀy and the rows themselves are enough to go on, so adding a structure
-costs what that structure costs.
+With U upper triangular, UᵀU = K_mm, the QR factorisation of the stack [Σ^{-1/2}A; U] gives the
+paper's α = [K_mm + AᵀΣ⁻¹A]⁻¹AᵀΣ⁻¹y without squaring the condition number. It is done in whitened
+coordinates, where everything after the first step is well conditioned: B = Σ^{-1/2}AU⁻¹,
+[B; I] = QR, α = U⁻¹R⁻¹Q₁ᵀΣ^{-1/2}y (DESIGN's R is our RU). Q is never stored: R, Q₁ᵀΣ^{-1/2}y and B
+are enough to go on, so adding a structure costs what that structure costs.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
 from nugget.errors import NuggetError
-from nugget.gp.linalg import LADDER, cholesky, multiply, solve, update_qr
+from nugget.gp.linalg import LADDER, cholesky, right_solve, solve, update_qr
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -114,7 +115,7 @@ class SparseRegression:
     """A fitted sparse regression; `add_rows` and `add_inducing` return grown ones."""
 
     upper: Array  # U (m, m), UᵀU = K_mm + jitter
-    r: Array  # R (m, m), RᵀR = K_mm + AᵀΣ⁻¹A
+    r: Array  # R (m, m), RᵀR = I + BᵀB
     z: Array  # Q₁ᵀ Σ^{-1/2} y (m,)
     alpha: Array  # (m,)
     y: Array
@@ -138,7 +139,7 @@ class SparseRegression:
         upper, jitter = cholesky(k_mm)
         start = cls(
             upper=upper,
-            r=upper,
+            r=np.asfortranarray(np.eye(m)),
             z=np.zeros(m),
             alpha=np.zeros(m),
             y=np.zeros(0),
@@ -149,15 +150,15 @@ class SparseRegression:
             jitter=jitter,
             _store=_Store(np.empty((0, m))),
         )
-        return start._with_rows(labels, _Store(labels.rows / labels.noise[:, None]))
+        return start._with_rows(labels, _Store(_whiten(labels, upper)))
 
     @property
     def n_inducing(self) -> int:
         return int(self.alpha.size)
 
     @property
-    def scaled_rows(self) -> Array:
-        """Σ^{-1/2}A (p, m)."""
+    def whitened(self) -> Array:
+        """B = Σ^{-1/2}AU⁻¹ (p, m)."""
         return self._store.buffer[: self.y.size, : self.n_inducing]
 
     def add_rows(self, labels: Labels) -> "SparseRegression":
@@ -167,23 +168,19 @@ class SparseRegression:
                 f"New label rows have {labels.rows.shape[1]} columns for {self.n_inducing} "
                 "inducing points."
             )
-        new = labels.rows / labels.noise[:, None]
         at = (self.y.size, self.n_inducing)
-        return self._with_rows(labels, self._store.append(at, new, None))
+        return self._with_rows(labels, self._store.append(at, _whiten(labels, self.upper), None))
 
     def _with_rows(self, labels: Labels, store: _Store) -> "SparseRegression":
         p, m = self.y.size, self.n_inducing
         new = store.buffer[p : p + len(labels), :m]
-        if not np.all(np.isfinite(new)):
-            row = int(np.flatnonzero(~np.all(np.isfinite(new), axis=1))[0])
-            raise NuggetError(f"Label row {row} holds NaN or infinity; check its features.")
         scaled_y = (labels.y / labels.noise)[:, None]
         r, z = update_qr(self.r, self.z[:, None], new, scaled_y)
         return replace(
             self,
             r=r,
             z=z[:, 0],
-            alpha=solve(r, z[:, 0]),
+            alpha=solve(self.upper, solve(r, z[:, 0])),
             y=np.concatenate([self.y, labels.y]),
             noise=np.concatenate([self.noise, labels.noise]),
             count=np.concatenate([self.count, labels.count]),
@@ -204,27 +201,22 @@ class SparseRegression:
             )
         if k == 0:
             return self
-        columns = a_new / self.noise[:, None]
+        p, b = self.y.size, self.whitened
         upper, jitter = _grow_cholesky(self.upper, k_new, self.jitter, self.amplitude)
-        u12, u22 = upper[:m, m:], upper[m:, m:]
-        # Block Gram–Schmidt without Q: Q = [Ã; U]R⁻¹, so Qᵀ[b; u] = R⁻ᵀ(Ãᵀb + Uᵀu). The second
-        # round removes what round-off left in the first ("twice is enough").
-        rows = self.scaled_rows
-        rest_a, rest_u = columns, u12
+        u12, u22 = upper[:m, m:], np.asfortranarray(upper[m:, m:])
+        columns = right_solve(a_new / self.noise[:, None] - b @ u12, u22)
+        # Block Gram–Schmidt of [columns; 0; I] without Q: as Q = [B; I]R⁻¹, Qᵀ[v; w] = R⁻ᵀ(Bᵀv + w).
+        # The second round removes what round-off left in the first ("twice is enough").
+        rest_b, rest_i = columns, np.zeros((m, k))
         r12 = np.zeros((m, k))
         for _ in range(2):
-            inner = rows.T @ rest_a + multiply(self.upper, rest_u, transposed=True)
-            step = solve(self.r, inner, transposed=True)
+            step = solve(self.r, b.T @ rest_b + rest_i, transposed=True)
             x = solve(self.r, step)
-            rest_a = rest_a - rows @ x
-            rest_u = rest_u - multiply(self.upper, x)
+            rest_b, rest_i = rest_b - b @ x, rest_i - x
             r12 += step
-        q, r22 = np.linalg.qr(np.concatenate([rest_a, rest_u, u22]))
-        residual = self.y / self.noise - rows @ self.alpha
-        z2 = (
-            q[: self.y.size].T @ residual
-            - q[self.y.size : self.y.size + m].T @ multiply(self.upper, self.alpha[:, None])[:, 0]
-        )
+        q, r22 = np.linalg.qr(np.concatenate([rest_b, rest_i, np.eye(k)]))
+        beta = solve(self.r, self.z)  # Uα, the solution in whitened coordinates
+        z2 = q[:p].T @ (self.y / self.noise - b @ beta) - q[p : p + m].T @ beta
         r = np.zeros((m + k, m + k), order="F")
         r[:m, :m], r[:m, m:], r[m:, m:] = self.r, r12, r22
         z = np.concatenate([self.z, z2])
@@ -233,7 +225,7 @@ class SparseRegression:
             upper=upper,
             r=r,
             z=z,
-            alpha=solve(r, z),
+            alpha=solve(upper, solve(r, z)),
             jitter=jitter,
             _store=self._store.append((self.y.size, m), None, columns),
         )
@@ -251,7 +243,7 @@ class SparseRegression:
             "kind": self.kind.astype(float),
             "amplitude": np.array(self.amplitude),
             "jitter": np.array(self.jitter),
-            "scaled_rows": np.ascontiguousarray(self.scaled_rows),
+            "whitened": np.ascontiguousarray(self.whitened),
         }
 
     @classmethod
@@ -262,8 +254,18 @@ class SparseRegression:
             kind=np.asarray(state["kind"]).astype(np.int64),
             amplitude=float(state["amplitude"]),
             jitter=float(state["jitter"]),
-            _store=_Store(np.asarray(state["scaled_rows"], float)),
+            _store=_Store(np.asarray(state["whitened"], float)),
         )
+
+
+def _whiten(labels: Labels, upper: Array) -> Array:
+    """B = Σ^{-1/2}AU⁻¹ of new labels."""
+    rows = labels.rows / labels.noise[:, None]
+    finite = np.isfinite(rows).all(axis=1)
+    if not np.all(finite):
+        row = int(np.flatnonzero(~finite)[0])
+        raise NuggetError(f"Label row {row} holds NaN or infinity; check its features.")
+    return right_solve(rows, upper)
 
 
 def _grow_cholesky(
