@@ -17,6 +17,8 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import all_properties
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.db import connect
+from ase.io.formats import UnknownFileTypeError
 
 from nugget.errors import NuggetError
 
@@ -40,13 +42,12 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise NuggetError(f"The data file {path} {what}; give a file that ASE can read.")
-    if isinstance(index, str):
-        _check_index(index)
+    wanted = _as_slice(index)
     try:
-        found = _read(path, index)
+        found = _read(path, wanted)
     except NuggetError:
         raise
-    except IndexError as error:
+    except (IndexError, StopIteration) as error:
         raise NuggetError(f"{path} has no structure with index {index}.") from error
     except Exception as error:  # ASE's readers raise whatever their parsing stumbles on
         reason = str(error).strip().splitlines()
@@ -60,8 +61,10 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     return [_with_stored_uncertainties(atoms) for atoms in images]
 
 
-def _read(path: Path, index: str | int | slice) -> Any:
+def _read(path: Path, index: int | slice) -> Any:
     unpack = _OPEN.get(path.suffix)
+    if path.suffix in _DATABASES:
+        return _read_database(path, index)
     if unpack is None:
         if path.suffix in _XYZ:
             return ase.io.read(io.StringIO(path.read_text()), index, format="extxyz")
@@ -80,24 +83,38 @@ def _read(path: Path, index: str | int | slice) -> Any:
         return ase.io.read(unpacked, index)
 
 
-def _check_index(index: str) -> None:
-    parts = index.split(":")
-    if len(parts) > 3 or not all(p.strip().lstrip("+-").isdigit() or not p.strip() for p in parts):
-        raise NuggetError(f"The index {index!r} is no slice: write it as '0:100', '::10' or '-1'.")
-    if index.strip() == "":
-        raise NuggetError("The index is empty: write it as '0:100', '::10' or '-1'.")
+def _read_database(path: Path, index: int | slice) -> Any:
+    """ASE's own reader of databases leaves keys and data behind."""
+    with connect(path) as database:
+        images = [row.toatoms(add_additional_information=True) for row in database.select()]
+    return images[index]
+
+
+def _as_slice(index: str | int | slice) -> int | slice:
+    if not isinstance(index, str):
+        return index
+    try:
+        numbers = [int(part) if part.strip() else None for part in index.split(":")]
+        if len(numbers) == 1 and numbers[0] is not None:
+            return numbers[0]
+        if 2 <= len(numbers) <= 3 and numbers[2:] != [0]:
+            return slice(*numbers)
+    except ValueError:
+        pass
+    raise NuggetError(f"The index {index!r} is no slice: write it as '0:100', '::10' or '-1'.")
 
 
 def _with_stored_uncertainties(atoms: Atoms) -> Atoms:
-    """Bring back what `write_images` hid in a database row."""
+    """Bring back what `write_images` hid where the format has room for it."""
     pairs = atoms.info.get("key_value_pairs", {})
-    data = atoms.info.get("data", {})
+    data = {**atoms.info.get("data", {}), **atoms.info}
     for name in PER_STRUCTURE:
         if name in pairs:
             atoms.info[name] = float(pairs[name])
     for name in PER_ATOM:
         if name in data:
             atoms.arrays[name] = np.asarray(data[name], dtype=np.float64)
+            atoms.info.pop(name, None)
     return atoms
 
 
@@ -130,10 +147,11 @@ def _attach(atoms: Atoms, calculator: Any, results: dict[str, Any]) -> Atoms:
 
 
 def write_images(path: str | Path, images: Sequence[Atoms] | Atoms, append: bool = False) -> None:
-    """Write structures with their results and uncertainties: extxyz, ase.db, or what ASE writes.
+    """Write structures with their results and uncertainties: extxyz, ase.db or traj.
 
-    In an ASE database σ of the energy is the key `energy_uncertainty` (so `ase db x.db
-    'energy_uncertainty>0.5'` works), and the per-atom arrays are in the row's `data`.
+    Other formats of ASE are written as ASE writes them, without uncertainties. In an ASE database
+    σ of the energy is the key `energy_uncertainty` (so `ase db x.db 'energy_uncertainty>0.5'`
+    works), and the per-atom arrays are in the row's `data`.
     """
     path = Path(path)
     images = [images] if isinstance(images, Atoms) else list(images)
@@ -142,8 +160,11 @@ def write_images(path: str | Path, images: Sequence[Atoms] | Atoms, append: bool
         if path.suffix in _DATABASES:
             _write_database(path, ready, append)
         else:
+            if path.suffix == ".traj":  # it keeps `info`, but no arrays that ASE does not know
+                for atoms in ready:
+                    atoms.info.update({n: atoms.arrays[n] for n in PER_ATOM if n in atoms.arrays})
             ase.io.write(path, ready, append=append)
-    except (OSError, ase.io.formats.UnknownFileTypeError) as error:
+    except (OSError, UnknownFileTypeError) as error:
         raise NuggetError(f"{path} could not be written ({error}); choose another name.") from error
 
 
@@ -159,8 +180,6 @@ def _frozen(atoms: Atoms) -> Atoms:
 
 
 def _write_database(path: Path, images: list[Atoms], append: bool) -> None:
-    from ase.db import connect
-
     if not append:
         path.unlink(missing_ok=True)
     with connect(path) as database:
