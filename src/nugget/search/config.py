@@ -1,0 +1,201 @@
+"""What a search is told: one validated settings tree, read from and written to TOML.
+
+Each option is documented once, here; `nugget init` writes these texts as comments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nugget.errors import NuggetError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class SystemConfig(_Section):
+    """What is looked for."""
+
+    formula: str = Field("Au20", description="atoms to place, as Au20 or Cu5Au8")
+    kind: Literal["cluster", "surface", "bulk"] = Field(
+        "cluster", description="free cluster, atoms on a template, or atoms in a periodic cell"
+    )
+    template: str | None = Field(None, description="surface: file with the slab (any ASE format)")
+    height: float = Field(5.0, gt=0, description="surface: atoms stay this far above it, in Å")
+    cell: tuple[float, ...] | None = Field(
+        None, description="bulk: cell as a, b, c or a, b, c, alpha, beta, gamma (Å, degrees)"
+    )
+    radius: float | None = Field(None, gt=0, description="cluster: largest radius in Å; else auto")
+
+    @model_validator(mode="after")
+    def _complete(self) -> SystemConfig:
+        if self.kind == "surface" and self.template is None:
+            raise ValueError("a surface search needs system.template, a file with the slab")
+        if self.kind == "bulk" and (self.cell is None or len(self.cell) not in (3, 6)):
+            raise ValueError("a bulk search needs system.cell with 3 or 6 numbers")
+        return self
+
+
+class EngineConfig(_Section):
+    """The expensive calculator; `nugget engines` lists them."""
+
+    name: str = Field("gfn1-xtb", description="a name from `nugget engines`, or module:factory")
+    options: dict[str, Any] = Field(default_factory=dict, description="passed to the engine")
+    time_limit: float = Field(600.0, gt=0, description="seconds before a calculation is killed")
+    retries: int = Field(1, ge=0, description="new attempts after a calculation has died")
+    relax_steps: int = Field(0, ge=0, description="relaxation steps with the engine itself")
+    max_failures: int = Field(10, ge=1, description="stop after this many failures in a row")
+
+
+class ModelConfig(_Section):
+    """The surrogate."""
+
+    cutoff: float = Field(6.0, gt=1, description="radius of an atomic environment, Å")
+    n_max: int = Field(3, ge=1, le=20, description="radial functions of SOAP")
+    l_max: int = Field(2, ge=0, le=20, description="angular momenta of SOAP")
+    sigma: float = Field(1.0, gt=0, description="width of an atom in SOAP, Å")
+    length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
+    noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
+    force_noise: float = Field(0.1, gt=0, description="misfit of forces, eV/Å")
+    use_forces: bool = Field(True, description="learn from forces too (false: the paper's model)")
+    max_points: int = Field(1000, ge=10, description="inducing points at the most")
+    uncertainty: Literal["label-noise", "projected-process"] = Field(
+        "label-noise", description="committee by label noise, or the closed form"
+    )
+    members: int | None = Field(None, ge=1, description="sampled members; none: the exact limit")
+    label: float = Field(0.02, ge=0, description="label noise of the committee, eV/atom")
+    prior: float = Field(0.1, ge=0, description="prior noise of the committee, eV/atom")
+    force: float = Field(0.1, ge=0, description="label noise on forces, eV/Å")
+
+
+class SearchConfig(_Section):
+    """How the search goes about it."""
+
+    budget: int = Field(150, ge=1, description="evaluations with the engine")
+    initial: int = Field(5, ge=1, description="evaluations before the first model")
+    candidates: int = Field(30, ge=1, description="structures relaxed per evaluation")
+    kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*sigma is minimised")
+    acquisition: Literal["lcb", "thompson", "ei"] = Field(
+        "lcb", description="lower confidence bound, Thompson sampling, expected improvement"
+    )
+    calibrate: bool = Field(True, description="rescale sigma by the search's own past errors")
+    relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
+    fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")
+    hops: int = Field(0, ge=0, description="rounds of basin hopping on the surrogate")
+    parents: Literal["kmeans", "best", "boltzmann"] = Field(
+        "kmeans", description="which known structures new ones are made from"
+    )
+    n_parents: int = Field(8, ge=2, description="how many of them")
+    generators: dict[str, float] = Field(
+        default_factory=lambda: dict(DEFAULT_GENERATORS),
+        description="weights of the ways to make candidates",
+    )
+    seed: int = Field(0, ge=0, description="same seed, same search")
+    reference: str | None = Field(
+        None, description="file with a structure to stop at when it is found (any ASE format)"
+    )
+
+
+DEFAULT_GENERATORS: dict[str, float] = {
+    "random_cluster": 1.0,
+    "random_placement": 1.0,
+    "symmetric": 1.0,
+    "rattle": 1.0,
+    "surface_move": 1.0,
+    "permutation": 1.0,
+    "cut_and_splice": 1.0,
+    "twist": 0.5,
+    "melt": 0.5,
+}
+
+
+class Config(_Section):
+    """A whole search."""
+
+    system: SystemConfig = SystemConfig()
+    engine: EngineConfig = EngineConfig()
+    model: ModelConfig = ModelConfig()
+    search: SearchConfig = SearchConfig()
+
+
+def make_config(settings: dict[str, Any], origin: str = "the settings") -> Config:
+    """Validated settings; every mistake is named, with a suggestion for misspelt keys."""
+    try:
+        return Config.model_validate(settings)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors()]
+        raise NuggetError(f"{origin}: " + "; ".join(lines)) from None
+
+
+def read_config(path: Path) -> Config:
+    """Settings from a TOML file."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NuggetError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise NuggetError(f"{path} is not valid TOML: {error}.") from None
+    return make_config(settings, str(path))
+
+
+def write_config(config: Config, *, comments: bool = True) -> str:
+    """The settings as TOML, each with its description as a comment."""
+    blocks = []
+    for name, section in Config.model_fields.items():
+        block: BaseModel = getattr(config, name)
+        lines = [f"# {(section.annotation.__doc__ or '').strip()}"] if comments else []
+        lines.append(f"[{name}]")
+        tables = []
+        for key, field in type(block).model_fields.items():
+            value = getattr(block, key)
+            note = f"  # {field.description}" if comments else ""
+            if isinstance(value, dict):
+                entries = [f"{_key(k)} = {_toml(v)}" for k, v in value.items()]
+                head = f"# {field.description}\n" if comments else ""
+                tables.append(f"{head}[{name}.{key}]\n" + "\n".join(entries))
+            elif value is None:
+                lines.append(f"# {key} ={note}")
+            else:
+                lines.append(f"{key} = {_toml(value)}{note}")
+        blocks.append("\n".join(lines))
+        blocks.extend(tables)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(float(value)) if isinstance(value, float | np.floating) else str(value)
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    raise NuggetError(f"{value!r} cannot be written to a TOML file.")
+
+
+def _explain(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "extra_forbidden":
+        return f"{where or 'settings'}: {problem['msg'].removeprefix('Value error, ')}"
+    *parents, key = problem["loc"]
+    known = list(Config.model_fields)
+    if parents:
+        section = Config.model_fields[parents[0]].annotation
+        known = list(section.model_fields)  # type: ignore[union-attr]
+    near = difflib.get_close_matches(str(key), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return f"{where} is not an option; {hint}"

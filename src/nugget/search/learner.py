@@ -1,0 +1,245 @@
+"""What a search knows, as a fold over its records, and what it would evaluate next.
+
+`learn(record)` for all records in order gives the same learner as the search had when it wrote the
+last of them, to the last bit; `propose(iteration)` depends on nothing but that and the seed. This
+is all that restarting needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+from nugget.calibration import OnlineScale
+from nugget.descriptors.soap import SOAP
+from nugget.gp.committee import LabelNoise
+from nugget.gp.inducing import PivotedCholesky
+from nugget.gp.kernels import RBF
+from nugget.gp.projected import ProjectedProcess
+from nugget.identity import KnownStructures
+from nugget.potential import Potential
+from nugget.priors import PairWell, Repulsion, SpeciesEnergies
+from nugget.relax import relax
+from nugget.search import acquisition
+from nugget.search.config import Config, ModelConfig
+from nugget.search.generators import Failure, Mixer, Problem, make_generator
+from nugget.search.parents import SELECTORS
+from nugget.search.store import Record
+from nugget.surfaces import Surface
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A structure that should be evaluated, and what the model expects of it."""
+
+    atoms: Atoms
+    generator: str
+    predicted: float | None = None
+    sigma: float | None = None  # before rescaling
+    scale: float = 1.0
+    acquisition: float | None = None
+    candidates: int = 0
+    valid: int = 0
+    new: int = 0
+
+
+class Learner:
+    """Model, memory and luck of one search."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        self.config, self.problem = config, problem
+        weights = {
+            name: weight
+            for name, weight in config.search.generators.items()
+            if weight > 0 and make_generator(name).suits(problem)
+        }
+        self.mixer = Mixer([make_generator(name) for name in weights], weights)
+        self.potential = make_potential(config.model, problem, config.search.seed)
+        self.online = OnlineScale()
+        self.known = KnownStructures()
+        self.records: list[Record] = []
+        self._waiting: list[Atoms] = []  # labelled structures from before the first model
+
+    @property
+    def good(self) -> list[Record]:
+        """The evaluations that succeeded."""
+        return [record for record in self.records if record.ok]
+
+    @property
+    def best(self) -> Record | None:
+        """The lowest energy so far."""
+        return min(self.good, key=lambda record: record.energy, default=None)
+
+    def learn(self, record: Record) -> None:
+        """Take in one evaluation; the next one is `propose`d from it."""
+        best = self.best
+        self.records.append(record)
+        self.known.add(record.atoms, record.energy if record.ok else None)
+        if not record.ok:
+            self._credit(record, 0.0)
+            return
+        improved = best is None or record.energy < best.energy
+        self._credit(record, 1.0 if improved else 0.0)
+        if record.predicted is not None and record.sigma:
+            self.online = self.online.update(record.predicted, record.sigma, record.energy)
+        if self.potential.is_fitted:
+            self.potential.update([record.atoms])
+        else:
+            self._waiting.append(record.atoms)
+            if len(self._waiting) >= self.config.search.initial:
+                self.potential.fit(self._waiting, use_forces=self.config.model.use_forces)
+                self._waiting = []
+
+    def _credit(self, record: Record, success: float) -> None:
+        if record.generator in self.mixer.generators:
+            self.mixer.credit(record.generator, success)
+
+    def propose(self, iteration: int) -> Proposal:
+        """The structure to evaluate next: a function of what was learnt, seed and iteration."""
+        rng = np.random.default_rng([self.config.search.seed, iteration])
+        if not self.potential.is_fitted:
+            return self._unlearned(rng)
+        parents = self._parents(rng)
+        start = [c for c in (self._generate(rng, parents) for _ in range(self._wanted)) if c]
+        surface = self._surface(rng)
+        pool = self._relax(start, surface)
+        for _ in range(self.config.search.hops):
+            pool += self._relax(self._hop(rng, pool), surface)
+        return self._choose(pool, len(start), rng, parents)
+
+    @property
+    def _wanted(self) -> int:
+        return self.config.search.candidates
+
+    @property
+    def scale(self) -> float:
+        """Factor on σ that makes the search's own past predictions calibrated."""
+        return self.online.scale if self.config.search.calibrate else 1.0
+
+    def _unlearned(self, rng: np.random.Generator) -> Proposal:
+        """Before there is a model: a generated structure that is new."""
+        for _ in range(20):
+            made = [a for a in (self._generate(rng, []) for _ in range(5)) if a is not None]
+            for atoms in self._relax(made, PairWell()):
+                if atoms not in self.known:
+                    return Proposal(atoms, str(atoms.info["generator"]))
+        return Proposal(self._must_generate(rng), "random")
+
+    def _must_generate(self, rng: np.random.Generator) -> Atoms:
+        from nugget.errors import NuggetError
+
+        reasons = []
+        for _ in range(100):
+            made = self.mixer(rng, self.problem)
+            if isinstance(made, Atoms):
+                return made
+            reasons.append(made.reason)
+        raise NuggetError(
+            f"No valid structure of {self.config.system.formula} could be generated "
+            f"({reasons[-1]}): enlarge system.radius, system.height or system.cell."
+        )
+
+    def _generate(self, rng: np.random.Generator, parents: list[Atoms]) -> Atoms | None:
+        made = self.mixer(rng, self.problem, parents)
+        return None if isinstance(made, Failure) else made
+
+    def _parents(self, rng: np.random.Generator) -> list[Atoms]:
+        good = self.good
+        features = self.potential.descriptor.compute([r.atoms for r in good])
+        means = np.add.reduceat(features.values, features.batch.offsets[:-1], axis=0)
+        energies = np.array([r.energy for r in good])
+        select = SELECTORS[self.config.search.parents]
+        return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
+
+    def _surface(self, rng: np.random.Generator) -> Surface:
+        search = self.config.search
+        if search.acquisition == "thompson":
+            return acquisition.thompson_surface(self.potential, rng, self.scale)
+        # Expected improvement is flat far from the best: candidates walk on the LCB for it too.
+        return self.potential.lcb(search.kappa * self.scale)
+
+    def _relax(self, images: list[Atoms], surface: Surface | PairWell) -> list[Atoms]:
+        """Relaxed structures that are still sensible."""
+        if not images:
+            return []
+        search = self.config.search
+        done = relax(
+            images, surface, search.fmax, search.relax_steps, self.problem.region, runaway=10.0
+        )
+        valid = []
+        for before, after in zip(images, done, strict=True):
+            if after.ok and self.problem.fault(after.atoms.positions) is None:
+                after.atoms.info["generator"] = before.info["generator"]
+                valid.append(after.atoms)
+        return valid
+
+    def _hop(self, rng: np.random.Generator, pool: list[Atoms]) -> list[Atoms]:
+        """New starts from the best of the pool: basin hopping on the surrogate."""
+        if len(pool) < 2:
+            return []
+        energy, sigma = self._predict(pool)
+        order = np.argsort(self._score(energy, sigma))[: max(2, len(pool) // 4)]
+        best = [pool[k] for k in order]
+        made = (self._generate(rng, best) for _ in range(self._wanted))
+        return [atoms for atoms in made if atoms is not None]
+
+    def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
+        found = self.potential.predict(images, forces=False)
+        assert found.energy_uncertainty is not None
+        return found.energy, found.energy_uncertainty
+
+    def _score(self, energy: Floats, sigma: Floats) -> Floats:
+        search = self.config.search
+        if search.acquisition == "ei" and self.best is not None:
+            return acquisition.expected_improvement(self.best.energy)(energy, self.scale * sigma)
+        kappa = search.kappa if search.acquisition == "lcb" else 0.0
+        return acquisition.lower_confidence_bound(kappa * self.scale)(energy, sigma)
+
+    def _choose(
+        self, pool: list[Atoms], generated: int, rng: np.random.Generator, parents: list[Atoms]
+    ) -> Proposal:
+        if not pool:
+            # Every relaxation went astray: learn from an unrelaxed structure instead.
+            atoms = self._generate(rng, parents) or self._must_generate(rng)
+            pool = [atoms]
+        energy, sigma = self._predict(pool)
+        scores = self._score(energy, sigma)
+        order = np.argsort(scores, kind="stable")
+        fresh = [k for k in order if self.known.find(pool[k], float(energy[k])) is None]
+        k = int(fresh[0]) if fresh else int(order[0])
+        return Proposal(
+            atoms=pool[k],
+            generator=str(pool[k].info["generator"]) if fresh else "repeat",
+            predicted=float(energy[k]),
+            sigma=float(sigma[k]),
+            scale=self.scale,
+            acquisition=float(scores[k]),
+            candidates=generated,
+            valid=len(pool),
+            new=len(fresh),
+        )
+
+
+def make_potential(model: ModelConfig, problem: Problem, seed: int) -> Potential:
+    """The surrogate that the settings describe, not yet fitted."""
+    from ase.data import chemical_symbols
+
+    species = sorted({chemical_symbols[z] for z in problem.numbers})
+    uncertainty: LabelNoise | ProjectedProcess = ProjectedProcess()
+    if model.uncertainty == "label-noise":
+        uncertainty = LabelNoise(model.label, model.prior, model.force, model.members)
+    return Potential(
+        SOAP(tuple(species), model.cutoff, model.n_max, model.l_max, model.sigma),
+        kernel=RBF(model.length_scale),
+        inducing=PivotedCholesky(max_points=model.max_points),
+        noise=model.noise,
+        force_noise=model.force_noise,
+        uncertainty=uncertainty,
+        prior=[SpeciesEnergies(), Repulsion()],
+        seed=seed,
+    )

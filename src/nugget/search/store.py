@@ -1,0 +1,163 @@
+"""A search on disk: one directory with an ASE database, the settings, a log and a lock.
+
+The database is the search: everything else (model, weights, calibration) is made again from its
+rows, in order. Each row is one transaction, so a search that is killed loses at most the
+calculation in flight.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ase.db
+from ase import Atoms
+
+from nugget.errors import NuggetError
+from nugget.search.config import Config, read_config, write_config
+
+DATABASE, SETTINGS, LOG, LOCK = "search.db", "config.toml", "search.log", "lock"
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One evaluation: what was asked, what was expected, what came of it."""
+
+    iteration: int
+    atoms: Atoms  # with energy and forces, unless it failed
+    generator: str
+    failure: str = ""  # empty, or the kind of failure
+    reason: str = ""
+    predicted: float | None = None  # mean of the model at the time, eV
+    sigma: float | None = None  # its standard deviation before rescaling, eV
+    scale: float = 1.0  # factor of the online calibration at the time
+    kappa: float = 0.0
+    acquisition: float | None = None
+    engine_seconds: float = 0.0
+    surrogate_seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not self.failure
+
+    @property
+    def energy(self) -> float:
+        """Energy in eV, of an evaluation that succeeded."""
+        return float(self.atoms.calc.results["energy"])
+
+
+class Store:
+    """The directory of one search."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._database = ase.db.connect(directory / DATABASE)
+
+    @classmethod
+    def create(cls, directory: Path, config: Config) -> Store:
+        """A new search; a directory that already holds one is refused."""
+        directory.mkdir(parents=True, exist_ok=True)
+        if (directory / DATABASE).exists():
+            raise NuggetError(
+                f"{directory} already holds a search: continue it with "
+                f"`nugget search --resume {directory}`, or choose another directory with --out."
+            )
+        _write_atomically(directory / SETTINGS, write_config(config))
+        return cls(directory)
+
+    @classmethod
+    def open(cls, directory: Path) -> Store:
+        """An existing search."""
+        if not (directory / SETTINGS).exists():
+            raise NuggetError(f"{directory} holds no search ({SETTINGS} is missing).")
+        return cls(directory)
+
+    def config(self) -> Config:
+        """The settings that the search was started with."""
+        return read_config(self.directory / SETTINGS)
+
+    def append(self, record: Record) -> None:
+        """Write one evaluation, for good."""
+        pairs: dict[str, Any] = {
+            "iteration": record.iteration,
+            "generator": record.generator,
+            "scale": record.scale,
+            "kappa": record.kappa,
+            "engine_seconds": record.engine_seconds,
+            "surrogate_seconds": record.surrogate_seconds,
+        }
+        for name in ("predicted", "sigma", "acquisition"):
+            value = getattr(record, name)
+            if value is not None:
+                pairs[name] = value
+        if record.failure:
+            pairs["failure"] = record.failure
+        # Free text goes into `data`: key-value pairs must not look like numbers.
+        self._database.write(record.atoms, data={"reason": record.reason}, **pairs)
+
+    def records(self) -> list[Record]:
+        """All evaluations, in order."""
+        return [_record(row) for row in self._database.select(sort="iteration")]
+
+    def log(self, text: str) -> None:
+        """Append a line with the time to the log."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        with open(self.directory / LOG, "a", encoding="utf-8") as file:
+            file.write(f"{stamp}  {text}\n")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process at a time works on a search."""
+        with open(self.directory / LOCK, "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                owner = json.loads(file.read() or "{}").get("pid", "unknown")
+                raise NuggetError(
+                    f"{self.directory} is in use by process {owner}: wait for it, or stop it."
+                ) from None
+            file.seek(0)
+            file.truncate()
+            json.dump({"pid": os.getpid()}, file)
+            file.flush()
+            yield
+
+
+def _record(row: Any) -> Record:
+    atoms = row.toatoms()
+    pairs = row.key_value_pairs
+    return Record(
+        iteration=int(pairs["iteration"]),
+        atoms=atoms,
+        generator=str(pairs["generator"]),
+        failure=str(pairs.get("failure", "")),
+        reason=str(row.data.get("reason", "")),
+        predicted=_maybe(pairs, "predicted"),
+        sigma=_maybe(pairs, "sigma"),
+        scale=float(pairs["scale"]),
+        kappa=float(pairs["kappa"]),
+        acquisition=_maybe(pairs, "acquisition"),
+        engine_seconds=float(pairs["engine_seconds"]),
+        surrogate_seconds=float(pairs["surrogate_seconds"]),
+    )
+
+
+def _maybe(pairs: dict[str, Any], name: str) -> float | None:
+    return float(pairs[name]) if name in pairs else None
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    partial = path.with_suffix(path.suffix + ".partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
