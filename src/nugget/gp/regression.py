@@ -205,7 +205,7 @@ class SparseRegression:
         upper, jitter = _grow_cholesky(self.upper, k_new, self.jitter, self.amplitude)
         u12, u22 = upper[:m, m:], np.asfortranarray(upper[m:, m:])
         columns = right_solve(a_new / self.noise[:, None] - b @ u12, u22)
-        # Block Gram–Schmidt of [columns; 0; I] without Q: Q = [B; I]R⁻¹ gives Qᵀ[v; w] from R and B.
+        # Block Gram–Schmidt of [columns; 0; I] without Q: as Q = [B; I]R⁻¹, R and B are enough.
         # The second round removes what round-off left in the first ("twice is enough").
         rest_b, rest_i = columns, np.zeros((m, k))
         r12 = np.zeros((m, k))
