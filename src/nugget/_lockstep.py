@@ -70,6 +70,7 @@ class State(NamedTuple):
     factor: Floats
     built: Floats  # (D) positions at which P was built
     bond: Floats  # (B) typical bond length then; 0 before the first
+    boost: Floats  # (B) the next step is lengthened by this
     rejected: Ints  # (B) rises in a row
     evaluations: Ints  # (B)
     status: Ints  # (B)
@@ -95,7 +96,11 @@ def cubic_minimum(e0: float, e1: float, d0: float, d1: float) -> float:
 
 @njit(cache=True, fastmath=FAST)
 def remember(st: State, b: int, g_new: Floats, s: Floats, y: Floats) -> None:
-    """Keep the pair (t·p, Δg) when it shows positive curvature."""
+    """Keep the pair (t·p, Δg) when it shows positive curvature.
+
+    Otherwise no finite step is known to be right, and steps grow until the surface curves upwards:
+    an atom far out would crawl home for ever otherwise.
+    """
     lo, hi = st.dofs[b], st.dofs[b + 1]
     row = st.head[b]
     ss = yy = sy = 0.0
@@ -112,8 +117,10 @@ def remember(st: State, b: int, g_new: Floats, s: Floats, y: Floats) -> None:
         st.rho[b, row] = 1.0 / sy
         st.head[b] = (row + 1) % s.shape[0]
         st.pairs[b] = min(st.pairs[b] + 1, s.shape[0])
+        st.boost[b] = 1.0
     else:
         st.pairs[b] = min(st.pairs[b], s.shape[0] - 1)
+        st.boost[b] *= 2.0
 
 
 @njit(cache=True, fastmath=FAST)
@@ -158,9 +165,9 @@ def next_step(st: State, b: int, s: Floats, y: Floats, max_step: float) -> None:
         for k in range(n):
             p[k] = -FIRST * g[k]
     far = longest(p, atom)
-    if far > max_step:
-        for k in range(n):
-            p[k] *= max_step / far
+    scale = min(st.boost[b], max_step / far)
+    for k in range(n):
+        p[k] *= scale
     st.t[b] = 1.0
     set_trial(st, b)
 
@@ -170,6 +177,7 @@ def step_back(st: State, b: int, e: float, g: Floats, finite: bool, max_step: fl
     """The trial point was higher (or not finite): try a shorter step, later another direction."""
     lo, hi = st.dofs[b], st.dofs[b + 1]
     st.rejected[b] += 1
+    st.boost[b] = 1.0
     if st.rejected[b] > MAX_REJECT:
         if st.pairs[b] == 0:
             st.status[b] = STALLED if finite else NOT_FINITE
@@ -215,6 +223,8 @@ def advance(
         finite = all_finite(e, g)
         st.evaluations[b] += 1
         last = st.evaluations[b] > steps
+        # Round-off is forgiven in a full step, but not in one that was shortened to go down.
+        slack = 1e-12 * abs(st.e[b]) + (E_RISE if st.rejected[b] == 0 else 0.0)
         s = st.s[memory * lo : memory * hi].reshape((memory, hi - lo))
         y = st.y[memory * lo : memory * hi].reshape((memory, hi - lo))
 
@@ -222,7 +232,7 @@ def advance(
             if not finite:
                 st.status[b] = NOT_FINITE
                 continue
-        elif not finite or e > st.e[b] + E_RISE + 1e-12 * abs(st.e[b]):
+        elif not finite or e > st.e[b] + slack:
             step_back(st, b, e, g, finite, max_step)
             if last and st.status[b] == RUNNING:
                 st.status[b] = STEPS

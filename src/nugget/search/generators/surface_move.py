@@ -20,13 +20,15 @@ ROOM = 0.9  # a site keeps this distance (sum of covalent radii) to all atoms
 class SurfaceMove:
     """One to `most` atoms of low coordination go to one of the best of many random contact sites.
 
-    `softness` is how many neighbours more or less matter little, for leaving and for landing.
+    An atom with c neighbours leaves with weight exp(−c / leaving) and lands on a site where it gets
+    c with weight exp(c / landing).
     """
 
     name: ClassVar[str] = "surface_move"
     needs: ClassVar[int] = 1
     most: int = 3
-    softness: float = 1.0
+    leaving: float = 1.0
+    landing: float = 0.4
     tries: int = 20
 
     def suits(self, problem: Problem) -> bool:
@@ -39,7 +41,7 @@ class SurfaceMove:
         if isinstance(chosen, Failure):
             return chosen
         n, fixed = len(problem.symbols), problem.n_fixed
-        weights = np.exp(-problem.coordination(chosen[0])[fixed:] / self.softness)
+        weights = np.exp(-problem.coordination(chosen[0])[fixed:] / self.leaving)
         result: Atoms | Failure = Failure("no tries were allowed")
         for _ in range(self.tries):
             x = chosen[0].copy()
@@ -63,7 +65,7 @@ class SurfaceMove:
         present: np.ndarray,
         i: int,
     ) -> bool:
-        """Move atom i to a contact site, by exp(bonds / softness); not back to where it was."""
+        """Move atom i to a contact site, not back to where it was."""
         hosts = rng.choice(np.flatnonzero(present), size=SITES)
         reach = (problem.radii[hosts] + problem.radii[i]) * rng.uniform(ROOM, 1.1, size=SITES)
         points = x[hosts] + directions(rng, SITES) * reach[:, None]
@@ -74,7 +76,7 @@ class SurfaceMove:
         good = np.flatnonzero((bonds > 0) & away)
         if len(good) == 0:
             return False
-        w = np.exp((bonds[good] - bonds[good].max()) / self.softness)
+        w = np.exp((bonds[good] - bonds[good].max()) / self.landing)
         x[i] = points[rng.choice(good, p=w / w.sum())]
         present[i] = True
         return True
