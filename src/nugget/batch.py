@@ -192,7 +192,7 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
 @njit(cache=True)
 def _direct_pairs(
     positions: Floats, offsets: Ints, pbc: NDArray[np.bool_], cutoff2: float
-) -> tuple[Ints, Ints, Floats, Ints, bool]:
+) -> tuple[Ints, Ints, Floats, Ints, np.bool_]:
     """Pairs of the small clusters, and whether that is all there is."""
     most = 0
     direct = np.empty(len(pbc), dtype=np.bool_)
