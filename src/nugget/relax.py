@@ -175,7 +175,8 @@ def _state(
         pairs=np.zeros(n, dtype=np.int64), head=np.zeros(n, dtype=np.int64),
         squares=np.concatenate([[0], np.cumsum(squares)]).astype(np.int64),
         factor=np.zeros(int(squares.sum())), built=np.zeros(d), bond=np.zeros(n),
-        boost=np.ones(n), rejected=np.zeros(n, dtype=np.int64), evaluations=np.zeros(n, dtype=np.int64),
+        boost=np.ones(n), rejected=np.zeros(n, dtype=np.int64),
+        evaluations=np.zeros(n, dtype=np.int64),
         status=np.full(n, RUNNING, dtype=np.int64),
     )  # fmt: skip
 
