@@ -1,0 +1,68 @@
+"""`nugget check`: are all gradients those of the functions they belong to?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, progress, table
+
+WRONG = 1
+
+
+def check(
+    model: ModelFile,
+    data: DataFile,
+    index: Index = "0:5",
+    kappa: Annotated[
+        float, typer.Option(help="Of the lower confidence bound E − κσ that is checked.")
+    ] = 2.0,
+    tolerance: Annotated[
+        float, typer.Option(help="Largest deviation, as a share of the largest component.")
+    ] = 1e-5,
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
+    """Compare forces, stress and the gradients of σ and E − κσ with finite differences.
+
+    Every component of the first five structures (or of --index) is checked. The exit code is 1 if
+    any deviates by more than the tolerance.
+
+    [bold]Examples[/bold]
+
+        nugget check au.model test.extxyz
+        nugget check au.model test.extxyz -i ::100 --kappa 3
+    """
+    from nugget.datafiles import read_images
+    from nugget.gradient_check import check_gradients
+    from nugget.modelfile import load
+
+    potential = load(model, trust_code=trust)
+    images = read_images(data, index)
+    with progress("Checking", not json) as step:
+        checks = check_gradients(potential, images, kappa, tolerance, step)
+    passed = all(one.passed for one in checks)
+    if json:
+        rows = [{**asdict(one), "passed": one.passed} for one in checks]
+        emit({"passed": passed, "structures": len(images), "checks": rows})
+    else:
+        table(
+            f"Gradients of {len(images)} structures against finite differences",
+            ("gradient", "components", "largest", "deviation", "allowed", "worst at", ""),
+            [
+                (
+                    one.name,
+                    one.components,
+                    f"{one.largest:.3g}",
+                    f"{one.deviation:.1e}",
+                    f"{one.tolerance:.0e}",
+                    one.where,
+                    "ok" if one.passed else "WRONG",
+                )
+                for one in checks
+            ],
+        )
+    if not passed:
+        raise typer.Exit(WRONG)

@@ -1,0 +1,78 @@
+"""`nugget info`: what a model file holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from nugget.cli._common import Json, ModelFile, emit, facts, table
+
+
+def info(model: ModelFile, json: Json = False) -> None:
+    """Show settings, training set, calibration and provenance of a model.
+
+    [bold]Examples[/bold]
+
+        nugget info au.model
+        nugget info au.model --json
+    """
+    from nugget.modelfile import read_header
+
+    header = read_header(model)
+    if json:
+        emit({"model": model, "bytes": model.stat().st_size, **header})
+        return
+    summary, origin = header["summary"], header["provenance"]
+    facts(
+        str(model),
+        [
+            ("descriptor", _call(header["descriptor"])),
+            ("kernel", _call(header["kernel"])),
+            ("inducing", _call(header["inducing"])),
+            ("uncertainty", _call(header["uncertainty"])),
+            ("noise", f"{header['noise']:g} eV/atom, forces {header['force_noise']:g} eV/Å"),
+            ("prior", _prior(header["fitted_prior"])),
+            ("seed", header["seed"]),
+        ],
+    )
+    forces = {None: "where present", True: "yes", False: "no"}[header["use_forces"]]
+    facts(
+        "Fitted",
+        [
+            ("structures", summary["structures"]),
+            ("atoms", summary["atoms"]),
+            ("labels", summary["labels"]),
+            ("forces", forces),
+            ("stress", "yes" if header["use_stress"] else "no"),
+            ("inducing points", summary["inducing_points"]),
+            ("features", summary["features"]),
+            ("jitter", f"{summary['jitter']:.1e}"),
+            ("σ multiplied by", f"{summary['scale']:g}"),
+        ],
+    )
+    calibration = header["calibration"]
+    if calibration is None:
+        typer.echo("Calibration: none yet (error bars are those of the settings above).")
+    else:
+        table("Calibration", ("", "value"), [(k, v) for k, v in calibration.items()])
+    facts("Provenance", [("format", header["version"]), *((k, v) for k, v in origin.items())])
+
+
+def _call(settings: dict[str, Any]) -> str:
+    inside = ", ".join(f"{k}={_short(v)}" for k, v in settings.items() if k != "name")
+    return f"{settings['name']}({inside})"
+
+
+def _short(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _prior(settings: dict[str, Any]) -> str:
+    kind = settings["kind"]
+    if kind == "sum":
+        return " + ".join(_prior(part) for part in settings["parts"])
+    if kind == "species":
+        return ", ".join(f"{symbol} {energy:.4f} eV" for symbol, energy in settings["energies"])
+    rest = ", ".join(f"{k}={v}" for k, v in settings.items() if k != "kind")
+    return f"{kind}({rest})"

@@ -1,0 +1,68 @@
+"""The command `nugget`.
+
+Each command is one function in one file of this folder, and one line in COMMANDS. A command file
+imports nothing heavy (numpy, ase, numba, rich) outside its function: `nugget --help` answers at
+once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+import nugget
+from nugget.cli._errors import handled
+from nugget.cli.check import check
+from nugget.cli.fit import fit
+from nugget.cli.info import info
+from nugget.cli.predict import predict
+
+COMMANDS = (fit, predict, info, check)
+
+
+class _Group(TyperGroup):
+    """Reports bad input in one line instead of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with handled():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    name="nugget",
+    cls=_Group,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in COMMANDS:
+    app.command(no_args_is_help=True)(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nugget {nugget.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    """Gaussian-process interatomic potentials that know what they do not know.
+
+    Fit a potential to structures with energies and forces, predict with error bars, and check it:
+
+        nugget fit train.extxyz -o au.model
+        nugget predict au.model test.extxyz -o predicted.extxyz
+        nugget info au.model
+        nugget check au.model test.extxyz
+
+    Structures come from any file that ASE reads (extxyz, traj, ase.db, ...), compressed or not.
+    Energies are in eV, lengths in Å. Every command has examples: nugget fit --help.
+    """

@@ -1,0 +1,142 @@
+"""`nugget predict`: energies, forces and their uncertainty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, facts, progress, table
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from nugget.potential import Prediction
+
+_SHOWN = 20
+
+
+def predict(
+    model: ModelFile,
+    data: DataFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write structures: .extxyz, .db, .traj."),
+    ] = None,
+    index: Index = ":",
+    forces: Annotated[bool, typer.Option(help="Predict forces.")] = True,
+    stress: Annotated[bool, typer.Option("--stress", help="Predict stress, too.")] = False,
+    per_atom: Annotated[
+        bool, typer.Option("--per-atom", help="Energies of single atoms and their uncertainty.")
+    ] = False,
+    force_uncertainty: Annotated[
+        bool, typer.Option("--force-uncertainty", help="Uncertainty of every force component.")
+    ] = False,
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
+    """Predict energies, forces and uncertainties of structures.
+
+    [bold]Examples[/bold]
+
+        nugget predict au.model test.extxyz -o predicted.extxyz
+        nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.extxyz
+        nugget predict au.model candidates.db --json > predictions.json
+
+    In OUT, energy and forces are the predictions; info["energy_uncertainty"] is σ in eV for the
+    whole structure. Labels that DATA held are kept as reference_energy and reference_forces, and
+    the errors against them are printed.
+    """
+    from nugget.cli._errors_of import errors_of, known
+    from nugget.datafiles import read_images, write_images
+    from nugget.modelfile import load
+
+    potential = load(model, trust_code=trust)
+    images = read_images(data, index)
+    with progress("Predicting", not json) as step:
+        found = potential.predict(
+            images,
+            forces,
+            energies=per_atom,
+            stress=stress,
+            energies_uncertainty=per_atom,
+            forces_uncertainty=force_uncertainty,
+            progress=step,
+        )
+    errors = errors_of(images, found)
+    if output is not None:
+        write_images(output, [_labelled(atoms, found, s) for s, atoms in enumerate(images)])
+    assert found.energy_uncertainty is not None
+    rows = [
+        {
+            "structure": s,
+            "formula": atoms.get_chemical_formula(),
+            "atoms": len(atoms),
+            "energy": float(found.energy[s]),
+            "energy_uncertainty": float(found.energy_uncertainty[s]),
+            "reference_energy": known(atoms, "energy"),
+        }
+        for s, atoms in enumerate(images)
+    ]
+    if json:
+        emit({"output": output, "summary": errors, "structures": rows})
+    else:
+        _print(rows, errors, output)
+
+
+def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
+    """A copy that carries the prediction, with former labels under another name."""
+    from ase.calculators.singlepoint import SinglePointCalculator
+
+    from nugget.cli._errors_of import known
+
+    copy = atoms.copy()
+    if (energy := known(atoms, "energy")) is not None:
+        copy.info["reference_energy"] = float(energy)
+    if (forces := known(atoms, "forces")) is not None:
+        copy.arrays["reference_forces"] = forces
+    results = {
+        name: value[s]
+        for name in ("energy", "forces", "stress", "energies")
+        if (value := getattr(found, name)) is not None
+    }
+    copy.calc = SinglePointCalculator(copy, **results)
+    if found.energy_uncertainty is not None:
+        copy.info["energy_uncertainty"] = float(found.energy_uncertainty[s])
+    for name in ("energies_uncertainty", "forces_uncertainty"):
+        if (values := getattr(found, name)) is not None:
+            copy.arrays[name] = values[s]
+    return copy
+
+
+def _print(rows: list[dict[str, Any]], errors: dict[str, Any], output: Path | None) -> None:
+    from nugget.cli._errors_of import error_rows
+
+    references = any(row["reference_energy"] is not None for row in rows)
+    columns = ["structure", "formula", "E / eV", "σ / eV", "σ / meV/atom"]
+    lines = []
+    for row in rows[:_SHOWN]:
+        sigma = row["energy_uncertainty"]
+        line = [
+            row["structure"],
+            row["formula"],
+            f"{row['energy']:.4f}",
+            f"{sigma:.4f}",
+            f"{1e3 * sigma / row['atoms']:.1f}",
+        ]
+        if references:
+            known = row["reference_energy"]
+            line.append("–" if known is None else f"{row['energy'] - known:+.4f}")
+        lines.append(line)
+    more = f" (the first {_SHOWN} of {len(rows)})" if len(rows) > _SHOWN else ""
+    table(f"Predictions{more}", columns + (["error / eV"] if references else []), lines)
+    if references:
+        table("Against the labels in DATA", ("", "MAE", "RMSE", "unit"), error_rows(errors))
+        share = [errors["within_one_sigma"], errors["within_two_sigma"]]
+        facts(
+            "Labels within the error bar",
+            [("1 σ", f"{share[0]:.0%} (68% if normal)"), ("2 σ", f"{share[1]:.0%} (95%)")],
+        )
+    if output is not None:
+        typer.echo(f"Written: {output}")
