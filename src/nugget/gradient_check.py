@@ -153,7 +153,7 @@ def _slopes(function: Function, images: list[Atoms], step: float) -> Floats:
 
 
 def _compare(gradient: Floats, slopes: list[Floats], name: Callable[[int], str]) -> _Found:
-    largest = float(np.abs(gradient).max())
+    largest = float(np.max(np.abs(gradient), initial=0.0, where=np.isfinite(gradient)))
     scale = max(largest, FLOOR)
     deviation = np.min([np.abs(gradient - slope) for slope in slopes], axis=0) / scale
     worst = int(np.argmax(np.where(np.isnan(deviation), np.inf, deviation)))

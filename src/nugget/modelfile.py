@@ -81,8 +81,8 @@ def load(path: str | Path, trust_code: bool = False) -> Potential:
     engines = _foreign_engines(header["prior"])
     if engines and not trust_code:
         raise NuggetError(
-            f"{path} has a prior that runs {engines[0]!r}, which may be any code; if you trust "
-            "the file, load it with nugget.modelfile.load(path, trust_code=True)."
+            f"{path} has a prior that runs {engines[0]!r}, which may be any code; if you trust the "
+            "file, use --trust, or in Python nugget.modelfile.load(path, trust_code=True)."
         )
     try:
         return _restored(header, arrays)

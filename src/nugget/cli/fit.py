@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # A fit that needs more than this is announced before it begins.
 _LONG, _LARGE = 20.0, 1e9
+_FEW = 5  # different structures; a smaller training set is worth a word
 
 
 class InducingRule(StrEnum):
@@ -166,6 +168,7 @@ def fit(
         _priors(prior or ["species"]),
         seed,
     )
+    _warn_if_few(images)
     _announce(potential, images, forces, anyway)
     start = time.perf_counter()
     with progress("Fitting", not json) as step:
@@ -192,6 +195,16 @@ def _writable(output: Path) -> None:
 
 def _elements(images: list[Atoms]) -> list[str]:
     return sorted({symbol for atoms in images for symbol in set(atoms.symbols)})
+
+
+def _warn_if_few(images: list[Atoms]) -> None:
+    different = {(atoms.numbers.tobytes(), atoms.positions.tobytes()) for atoms in images}
+    if len(different) < _FEW:
+        warnings.warn(
+            f"the training set holds only {len(different)} different structure(s); "
+            "error bars are as good as the variety of the data.",
+            stacklevel=2,
+        )
 
 
 def _priors(names: list[str]) -> list[Prior]:
@@ -224,7 +237,10 @@ def _announce(potential: Potential, images: list[Atoms], forces: bool | None, an
     with_forces = forces is not False and any(
         atoms.calc is not None and "forces" in atoms.calc.results for atoms in images
     )
-    size = measure(potential, images, with_forces)
+    try:
+        size = measure(potential, images, with_forces)
+    except NuggetError:
+        return  # bad structures: the fit names them by their numbers in DATA, not in a sample
     found, memory = estimate_fit(size, speed()), available_memory()
     what = (
         f"{size.labels} labels with about {size.points} inducing points need about "
