@@ -22,7 +22,7 @@ def query(inducing, seed=5, sizes=(3, 5, 1, 8)):
 
 
 @pytest.mark.parametrize("forces", [False, True])
-@pytest.mark.parametrize("m", [15, 40])
+@pytest.mark.parametrize("m", [8, 15, 40, 60])  # more and fewer than labels
 def test_exact_sigma_equals_the_explicit_formula(forces, m):
     _, inducing, _, labels = problem(forces=forces, m=m)
     points = query(inducing)

@@ -44,6 +44,17 @@ def test_structures_equal_the_explicit_formula(m):
     np.testing.assert_allclose(sigma, expected, rtol=1e-7)
 
 
+def test_one_structure_alone_gives_what_it_gives_in_a_batch():
+    kernel, inducing, _, labels = problem()
+    fitted = ProjectedProcess().fit(SparseRegression.fit(inducing.gram, labels)).with_scale(1.4)
+    points = query(inducing)
+    sigma, gradient = evaluate(kernel, inducing, fitted, points)
+    for s in range(len(points)):
+        alone, slope = evaluate(kernel, inducing, fitted, points.select([s]))
+        np.testing.assert_allclose(alone, sigma[s], rtol=1e-10)
+        np.testing.assert_allclose(slope, gradient[points.owner == s], rtol=1e-8, atol=1e-12)
+
+
 def test_environments_equal_the_explicit_formula():
     kernel, inducing, points, labels = problem(m=12, length=1.0)
     reg = SparseRegression.fit(inducing.gram, labels)

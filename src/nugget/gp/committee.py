@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from nugget.errors import NuggetError
 from nugget.gp.linalg import (
@@ -231,27 +232,31 @@ def _thin(block: Array, kappa: Array, tolerance: float) -> Array:
     return np.ascontiguousarray(block @ axes[:, first:])
 
 
-def _energy_q(regression: SparseRegression) -> tuple[NDArray[np.bool_], Array]:
-    """Which rows are energies, and their rows of Q₁ = BR⁻¹."""
-    energy = regression.kind == ENERGY
-    return energy, right_solve(regression.whitened[energy], regression.r)
-
-
 def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
-    """(W_l, W_f, w_p) for unit levels, the first two without more columns than matter."""
+    """(W_l, W_f, w_p) for unit levels, none with more columns than inducing points."""
     reg = regression
-    energy, q_e = _energy_q(reg)
+    energy = reg.kind == ENERGY
+    units = np.where(energy, reg.count, 1.0) / reg.noise
     tolerance = TOLERANCE / np.sqrt(reg.amplitude)
-    units = q_e * (reg.count[energy] / reg.noise[energy])[:, None]
-    label = solve(reg.r, units.T)  # U W_l = U C diag(N_s) = R⁻¹Q_Eᵀ diag(N_s/noise)
-    prior = -solve(reg.upper, label.sum(axis=1, keepdims=True))  # −C n
-    if label.shape[1] > label.shape[0]:
-        label = compress(label, tolerance)
-    label = solve(reg.upper, label)
-    if np.all(energy):
-        return np.ascontiguousarray(label), np.zeros((label.shape[0], 0)), prior
-    force = solve(reg.upper, compress_gram(_force_gram(reg, energy, q_e), tolerance))
-    return np.ascontiguousarray(label), np.ascontiguousarray(force), prior
+    if reg.y.size < reg.n_inducing:
+        # Few labels: UC = Bᵀ(I + BBᵀ)⁻¹Σ^{-1/2}, with a small well-conditioned matrix.
+        b = reg.whitened
+        small = np.eye(len(b)) + b @ b.T
+        u_c = b.T @ cho_solve(cho_factor(small, overwrite_a=True), np.diag(units))
+        whitened, force = u_c[:, energy], u_c[:, ~energy]
+    else:
+        q_e = right_solve(reg.whitened[energy], reg.r)  # the energies' rows of Q₁ = BR⁻¹
+        whitened = solve(reg.r, (q_e * units[energy, None]).T)  # U W_l = R⁻¹Q_Eᵀ diag(N_s/noise)
+        force = np.zeros((reg.n_inducing, 0))
+        if not np.all(energy):
+            force = compress_gram(_force_gram(reg, energy, q_e), tolerance)
+    prior = -whitened.sum(axis=1, keepdims=True)  # −U C n
+    if whitened.shape[1] > whitened.shape[0]:
+        whitened = compress(whitened, tolerance)
+    widths = np.cumsum([whitened.shape[1], force.shape[1]])
+    blocks = solve(reg.upper, np.concatenate([whitened, force, prior], axis=1))
+    w_l, w_f, w_p = (np.ascontiguousarray(part) for part in np.split(blocks, widths, axis=1))
+    return w_l, w_f, w_p
 
 
 def _force_gram(reg: SparseRegression, energy: NDArray[np.bool_], q_e: Array) -> Array:

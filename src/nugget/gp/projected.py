@@ -5,6 +5,7 @@ V = U⁻¹Bᵀ(I + BBᵀ)^{-1/2}: one thin matrix instead of two explicit invers
 difference of two accurate numbers and its gradient is that of the very function evaluated.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -96,6 +97,11 @@ class Projected:
 
     def sigma(self, kappa: Array, sizes: Array, self_sum: Array) -> tuple[Array, Array, Array]:
         """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
+        if kappa.shape[0] == 1:  # the same in one dimension: a relaxation asks for little else
+            one = kappa[0] @ self.v
+            norm = self.scale * math.sqrt(max(float(self_sum[0]) - float(one @ one), 0.0))
+            half = 0.5 * self.scale**2 / norm if norm > 0.0 else 0.0
+            return np.array([norm]), (self.v @ (one * (-2.0 * half)))[None], np.array([half])
         variance, projected = self._variance(kappa, self_sum)
         # σ² >= 0 in exact arithmetic; what is below zero is round-off of k_ss and says "known".
         sigma = self.scale * np.sqrt(np.maximum(variance, 0.0))
