@@ -94,8 +94,8 @@ def plan_orbits(
         while left:
             fits = [o for o in many if o.size <= left and ok[left - o.size]]
             # Positions with more freedom come up more often: there are more such structures.
-            w = np.array([o.rank for o in fits], dtype=float)
-            orbit = fits[int(rng.choice(len(fits), p=w / w.sum()))]
+            tickets = [o for o in fits for _ in range(o.rank)]
+            orbit = tickets[int(rng.integers(len(tickets)))]
             plan.append((int(z), orbit))
             left -= orbit.size
     return plan
