@@ -16,7 +16,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from nugget.errors import NuggetError
 from nugget.gp.linalg import (
@@ -238,11 +237,8 @@ def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
     energy = reg.kind == ENERGY
     units = np.where(energy, reg.count, 1.0) / reg.noise
     tolerance = TOLERANCE / np.sqrt(reg.amplitude)
-    if reg.y.size < reg.n_inducing:
-        # Few labels: UC = Bᵀ(I + BBᵀ)⁻¹Σ^{-1/2}, with a small well-conditioned matrix.
-        b = reg.whitened
-        small = np.eye(len(b)) + b @ b.T
-        u_c = b.T @ cho_solve(cho_factor(small, overwrite_a=True), np.diag(units))
+    if reg.few:
+        u_c = reg.smooth(np.diag(units))
         whitened, force = u_c[:, energy], u_c[:, ~energy]
     else:
         q_e = right_solve(reg.whitened[energy], reg.r)  # the energies' rows of Q₁ = BR⁻¹
@@ -288,7 +284,6 @@ def _sampled(
     energy = reg.kind == ENERGY
     gamma = rng.standard_normal((reg.y.size, k))
     rho = rng.standard_normal(k) / np.sqrt(k)
-    # One product with the rows serves all three blocks: C D = U⁻¹R⁻¹R⁻ᵀBᵀD.
     units = np.where(energy, reg.count, 1.0) / reg.noise
     draws = gamma * (units / np.sqrt(k))[:, None]
     right = np.concatenate(
@@ -299,8 +294,7 @@ def _sampled(
         ],
         axis=1,
     )
-    solved = solve(reg.r, solve(reg.r, reg.whitened.T @ right, transposed=True))
-    solved = solve(reg.upper, solved)
+    solved = solve(reg.upper, reg.smooth(right))
     label = np.ascontiguousarray(solved[:, :k])
     force = np.ascontiguousarray(solved[:, k : 2 * k])
     return Committee(settings, label, force, -np.multiply.outer(solved[:, -1], rho), rho)

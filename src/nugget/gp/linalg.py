@@ -63,12 +63,14 @@ def update_qr(r: Array, z: Array, rows: Array, rhs: Array) -> tuple[Array, Array
     m = r.shape[0]
     if m == 0:
         return r, z
+    with_rhs = z.shape[1] > 0
     for start in range(0, rows.shape[0], _CHUNK):
         part = np.array(rows[start : start + _CHUNK], order="F")
-        b = np.array(rhs[start : start + _CHUNK], order="F")
         r, v, t, info = lapack.dtpqrt(0, min(_PANEL, m), r, part, overwrite_a=1, overwrite_b=1)
-        z, _, info2 = lapack.dtpmqrt(0, v, t, z, b, side="L", trans="T", overwrite_a=1)
-        if info or info2:
+        if with_rhs and not info:
+            b = np.array(rhs[start : start + _CHUNK], order="F")
+            z, _, info = lapack.dtpmqrt(0, v, t, z, b, side="L", trans="T", overwrite_a=1)
+        if info:
             raise NuggetError("The QR factorisation failed; check the labels for NaN.")
     return r, z
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from nugget.errors import NuggetError
 from nugget.gp.kernels import RBF
-from nugget.gp.linalg import right_solve, solve
+from nugget.gp.linalg import inverse_gram, solve
 from nugget.gp.points import Points
 from nugget.gp.projected import ProjectedProcess
 from nugget.gp.regression import Labels, SparseRegression
@@ -47,16 +47,16 @@ def log_marginal_likelihood(
     rows = inducing.forward(points)
     labels = Labels.energies(rows.kappa, y, noise, points.sizes)
     reg = SparseRegression.fit(inducing.gram, labels)
-    log_det = 2.0 * float(np.sum(np.log(labels.noise)) + np.sum(np.log(np.abs(np.diagonal(reg.r)))))
+    factor = reg.s if reg.few else reg.r  # |I + BBᵀ| = |I + BᵀB|
+    log_det = 2.0 * float(np.sum(np.log(labels.noise)) + _log_diagonal(factor))
     residual = (labels.y - rows.kappa @ reg.alpha) / labels.noise**2  # v = S⁻¹y
     fit = float(labels.y @ residual)
     value = -0.5 * (fit + log_det + labels.y.size * np.log(2.0 * np.pi))
 
     # ½[vᵀ dS v − tr(S⁻¹dS)] with v = S⁻¹y. For dS = dA K⁻¹Aᵀ + A K⁻¹dAᵀ − A K⁻¹dK K⁻¹Aᵀ both parts
     # are sums over dA and dK with these weights:
-    q = right_solve(reg.whitened, reg.r)  # Q₁
-    inner = solve(reg.upper, solve(reg.r, q.T)).T
-    weights = inner / labels.noise[:, None]  # S⁻¹A K⁻¹ = Σ^{-1/2}Q₁R⁻ᵀU⁻ᵀ
+    smooth = reg.smooth(np.diag(1.0 / labels.noise))  # U K⁻¹AᵀS⁻¹
+    weights = solve(reg.upper, smooth).T  # S⁻¹A K⁻¹
     on_a = np.outer(residual, reg.alpha) - weights  # ∂value/∂A, with K⁻¹Aᵀv = α
     half = ProjectedProcess().fit(reg).v  # K⁻¹AᵀS⁻¹AK⁻¹ = K⁻¹ − (RᵀR)⁻¹ = VVᵀ
     on_k = 0.5 * (half @ half.T - np.outer(reg.alpha, reg.alpha))  # ∂value/∂K_mm
@@ -65,10 +65,15 @@ def log_marginal_likelihood(
     d_length_a = _sum_over_structures(kernel.log_length_gradient(rows.k), points)
     d_length = float(np.sum(on_a * d_length_a) + np.sum(on_k * d_length_k))
     d_amplitude = float(np.sum(on_a * rows.kappa) + np.sum(on_k * inducing.gram))
-    # tr(S⁻¹Σ) = p − |Q₁|²
-    trace = labels.y.size - float(np.sum(q * q))
+    # tr(S⁻¹Σ) = tr (I + BBᵀ)⁻¹ = p − m + tr (I + BᵀB)⁻¹
+    more = 0 if reg.few else reg.y.size - reg.n_inducing
+    trace = more + float(np.trace(inverse_gram(factor)))
     d_noise = float(np.sum((residual * labels.noise) ** 2)) - trace
     return value, np.array([d_length, d_amplitude, d_noise])
+
+
+def _log_diagonal(factor: Array) -> float:
+    return float(np.sum(np.log(np.abs(np.diagonal(factor)))))
 
 
 def _sum_over_structures(rows: Array, points: Points) -> Array:

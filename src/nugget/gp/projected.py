@@ -1,7 +1,7 @@
 """The projected process: the closed-form uncertainty of a sparse Gaussian process.
 
 σ² = k_ss − κ[K_mm⁻¹ − (K_mm + AᵀΣ⁻¹A)⁻¹]κᵀ. With B = Σ^{-1/2}AU⁻¹ the bracket is VVᵀ with
-V = U⁻¹Bᵀ(I + BBᵀ)^{-1/2}: one thin matrix instead of two explicit inverses, so that σ² is the
+V = U⁻¹BᵀS⁻¹, SᵀS = I + BBᵀ: one thin matrix instead of two explicit inverses, so that σ² is the
 difference of two accurate numbers and its gradient is that of the very function evaluated.
 """
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from nugget.errors import NuggetError
 from nugget.gp.linalg import (
@@ -55,25 +54,21 @@ class ProjectedProcess:
     ) -> "Projected":
         """Fit; `environments` (n_env, m) kernel rows and their `noise` only for "environments"."""
         upper = regression.upper
-        tolerance = TOLERANCE
         if self.observations == "environments":
             if environments is None or noise is None:
                 raise NuggetError(
                     "ProjectedProcess('environments') needs the kernel rows of all training "
                     "environments and their noise."
                 )
-            b = right_solve(environments / noise, upper)
-            unit = np.asfortranarray(np.eye(len(upper)))
-            r, _ = update_qr(unit, np.zeros((len(upper), 1)), b, np.zeros((len(b), 1)))
+            m, b = len(upper), right_solve(environments / noise, upper)
+            r, _ = update_qr(np.eye(m), np.zeros((m, 0)), b, np.zeros((len(b), 0)))
+            whitened = compress_gram(np.eye(m) - inverse_gram(r), TOLERANCE)
+        elif regression.few:
+            b, s = regression.whitened, regression.s
+            whitened = compress(solve(s, b, transposed=True).T, TOLERANCE)  # BᵀS⁻¹
         else:
-            b, r = regression.whitened, regression.r
-        if b.shape[0] < b.shape[1]:
-            s, info = lapack.dpotrf(np.eye(len(b)) + b @ b.T, lower=0, clean=1)
-            if info:
-                raise NuggetError("The projected process met NaN; check the features.")
-            whitened = compress(solve(s, b, transposed=True).T, tolerance)
-        else:
-            whitened = compress_gram(np.eye(len(r)) - inverse_gram(r), tolerance)
+            r = regression.r
+            whitened = compress_gram(np.eye(len(r)) - inverse_gram(r), TOLERANCE)
         return Projected(self, np.ascontiguousarray(solve(upper, whitened)), regression.amplitude)
 
 

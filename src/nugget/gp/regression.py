@@ -2,12 +2,17 @@
 
 With U upper triangular, UᵀU = K_mm, the QR factorisation of the stack [Σ^{-1/2}A; U] gives the
 paper's α = [K_mm + AᵀΣ⁻¹A]⁻¹AᵀΣ⁻¹y without squaring the condition number. It is done in whitened
-coordinates, where everything after the first step is well conditioned: B = Σ^{-1/2}AU⁻¹,
-[B; I] = QR, α = U⁻¹R⁻¹Q₁ᵀΣ^{-1/2}y (DESIGN's R is our RU). Q is never stored: R, Q₁ᵀΣ^{-1/2}y and B
-are enough to go on, so adding a structure costs what that structure costs.
+coordinates, where everything after the first step is well conditioned: with B = Σ^{-1/2}AU⁻¹,
+
+- many labels (p >= m): [B; I] = QR, Uα = R⁻¹Q₁ᵀΣ^{-1/2}y (DESIGN's R is our RU);
+- few labels (p < m): [Bᵀ; I] = QS with the smaller S (p, p), Uα = BᵀS⁻¹S⁻ᵀΣ^{-1/2}y.
+
+Q is never stored: R, Q₁ᵀΣ^{-1/2}y and B are enough to go on, so adding a structure costs what that
+structure costs.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -115,8 +120,6 @@ class SparseRegression:
     """A fitted sparse regression; `add_rows` and `add_inducing` return grown ones."""
 
     upper: Array  # U (m, m), UᵀU = K_mm + jitter
-    r: Array  # R (m, m), RᵀR = I + BᵀB
-    z: Array  # Q₁ᵀ Σ^{-1/2} y (m,)
     alpha: Array  # (m,)
     y: Array
     noise: Array
@@ -125,6 +128,7 @@ class SparseRegression:
     amplitude: float  # θ₀, the diagonal of K_mm
     jitter: float
     _store: _Store
+    _qr: tuple[Array, Array] | None = None  # (R, Q₁ᵀΣ^{-1/2}y), kept where p >= m
 
     @classmethod
     def fit(cls, k_mm: Array, labels: Labels) -> "SparseRegression":
@@ -139,8 +143,6 @@ class SparseRegression:
         upper, jitter = cholesky(k_mm)
         start = cls(
             upper=upper,
-            r=np.asfortranarray(np.eye(m)),
-            z=np.zeros(m),
             alpha=np.zeros(m),
             y=np.zeros(0),
             noise=np.zeros(0),
@@ -161,6 +163,32 @@ class SparseRegression:
         """B = Σ^{-1/2}AU⁻¹ (p, m)."""
         return self._store.buffer[: self.y.size, : self.n_inducing]
 
+    @property
+    def few(self) -> bool:
+        """True when there are fewer labels than inducing points."""
+        return self.y.size < self.n_inducing
+
+    @cached_property
+    def qr(self) -> tuple[Array, Array]:
+        """R (m, m) with RᵀR = I + BᵀB, and Q₁ᵀΣ^{-1/2}y (m,)."""
+        return self._qr or self._updated(np.eye(self.n_inducing), np.zeros(self.n_inducing), 0)
+
+    @property
+    def r(self) -> Array:
+        return self.qr[0]
+
+    @cached_property
+    def s(self) -> Array:
+        """S (p, p) with SᵀS = I + BBᵀ."""
+        p = self.y.size
+        return update_qr(np.eye(p), np.zeros((p, 0)), self.whitened.T, np.zeros((0, 0)))[0]
+
+    def smooth(self, d: Array) -> Array:
+        """(I + BᵀB)⁻¹Bᵀd, i.e. U C Σ^{1/2}d: what labels d (p, q) in units of noise do to Uα."""
+        if self.few:
+            return self.whitened.T @ solve(self.s, solve(self.s, d, transposed=True))
+        return solve(self.r, solve(self.r, self.whitened.T @ d, transposed=True))
+
     def add_rows(self, labels: Labels) -> "SparseRegression":
         """With further labels, at O(p_new m²)."""
         if labels.rows.shape[1] != self.n_inducing:
@@ -172,21 +200,35 @@ class SparseRegression:
         return self._with_rows(labels, self._store.append(at, _whiten(labels, self.upper), None))
 
     def _with_rows(self, labels: Labels, store: _Store) -> "SparseRegression":
-        p, m = self.y.size, self.n_inducing
-        new = store.buffer[p : p + len(labels), :m]
-        scaled_y = (labels.y / labels.noise)[:, None]
-        r, z = update_qr(self.r, self.z[:, None], new, scaled_y)
-        return replace(
+        p = self.y.size
+        grown = replace(
             self,
-            r=r,
-            z=z[:, 0],
-            alpha=solve(self.upper, solve(r, z[:, 0])),
             y=np.concatenate([self.y, labels.y]),
             noise=np.concatenate([self.noise, labels.noise]),
             count=np.concatenate([self.count, labels.count]),
             kind=np.concatenate([self.kind, labels.kind]),
             _store=store,
+            _qr=None,
         )
+        if not grown.few and self._qr is not None:
+            grown = replace(grown, _qr=grown._updated(*self._qr, p))
+        return grown._solved()
+
+    def _updated(self, r: Array, z: Array, first: int) -> tuple[Array, Array]:
+        """(R, Q₁ᵀΣ^{-1/2}y) after the rows from `first` on."""
+        scaled_y = (self.y / self.noise)[first:, None]
+        r, out = update_qr(r, z[:, None], self.whitened[first:], scaled_y)
+        return r, out[:, 0]
+
+    def _solved(self) -> "SparseRegression":
+        """With α of the present labels."""
+        if self.few:
+            beta = self.smooth((self.y / self.noise)[:, None])[:, 0]
+            done = replace(self, alpha=solve(self.upper, beta))
+            done.__dict__["s"] = self.s  # the factor just made serves the uncertainty too
+            return done
+        r, z = self.qr
+        return replace(self, _qr=(r, z), alpha=solve(self.upper, solve(r, z)))
 
     def add_inducing(self, k_new: Array, a_new: Array) -> "SparseRegression":
         """With further inducing points, at O((p + m) m) each.
@@ -205,37 +247,38 @@ class SparseRegression:
         upper, jitter = _grow_cholesky(self.upper, k_new, self.jitter, self.amplitude)
         u12, u22 = upper[:m, m:], np.asfortranarray(upper[m:, m:])
         columns = right_solve(a_new / self.noise[:, None] - b @ u12, u22)
+        grown = replace(
+            self,
+            upper=upper,
+            alpha=np.zeros(m + k),
+            jitter=jitter,
+            _store=self._store.append((p, m), None, columns),
+            _qr=None,
+        )
+        if grown.few:
+            return grown._solved()
         # Block Gram–Schmidt of [columns; 0; I] without Q: as Q = [B; I]R⁻¹, R and B are enough.
         # The second round removes what round-off left in the first ("twice is enough").
+        r, z = self.qr
         rest_b, rest_i = columns, np.zeros((m, k))
         r12 = np.zeros((m, k))
         for _ in range(2):
-            step = solve(self.r, b.T @ rest_b + rest_i, transposed=True)
-            x = solve(self.r, step)
+            step = solve(r, b.T @ rest_b + rest_i, transposed=True)
+            x = solve(r, step)
             rest_b, rest_i = rest_b - b @ x, rest_i - x
             r12 += step
         q, r22 = np.linalg.qr(np.concatenate([rest_b, rest_i, np.eye(k)]))
-        beta = solve(self.r, self.z)  # Uα, the solution in whitened coordinates
+        beta = solve(r, z)  # Uα, the solution in whitened coordinates
         z2 = q[:p].T @ (self.y / self.noise - b @ beta) - q[p : p + m].T @ beta
-        r = np.zeros((m + k, m + k), order="F")
-        r[:m, :m], r[:m, m:], r[m:, m:] = self.r, r12, r22
-        z = np.concatenate([self.z, z2])
-        return replace(
-            self,
-            upper=upper,
-            r=r,
-            z=z,
-            alpha=solve(upper, solve(r, z)),
-            jitter=jitter,
-            _store=self._store.append((self.y.size, m), None, columns),
-        )
+        new_r = np.zeros((m + k, m + k), order="F")
+        new_r[:m, :m], new_r[:m, m:], new_r[m:, m:] = r, r12, r22
+        return replace(grown, _qr=(new_r, np.concatenate([z, z2])))._solved()
 
     def state(self) -> dict[str, Array]:
         """Plain arrays that `from_state` turns back into the same regression, bit for bit."""
+        kept = {} if self._qr is None else {"r": self._qr[0], "z": self._qr[1]}
         return {
             "upper": self.upper,
-            "r": self.r,
-            "z": self.z,
             "alpha": self.alpha,
             "y": self.y,
             "noise": self.noise,
@@ -244,17 +287,20 @@ class SparseRegression:
             "amplitude": np.array(self.amplitude),
             "jitter": np.array(self.jitter),
             "whitened": np.ascontiguousarray(self.whitened),
+            **kept,
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> "SparseRegression":
-        names = ("upper", "r", "z", "alpha", "y", "noise", "count")
+        names = ("upper", "alpha", "y", "noise", "count")
+        kept = (np.asfortranarray(state["r"]), np.asarray(state["z"])) if "r" in state else None
         return cls(
             **{name: np.asfortranarray(state[name], dtype=float) for name in names},
             kind=np.asarray(state["kind"]).astype(np.int64),
             amplitude=float(state["amplitude"]),
             jitter=float(state["jitter"]),
             _store=_Store(np.asarray(state["whitened"], float)),
+            _qr=kept,
         )
 
 
