@@ -65,7 +65,8 @@ def estimate_fit(size: FitSize, gflops: float = 20.0) -> Estimate:
     work = 2.0 * p * m * m / 0.3 + 10.0 * m**3 / 0.3
     seconds = work / (gflops * 1e9)
     if with_forces:
-        seconds += 12.0 * size.pairs * f * m / 0.5 / (gflops * 1e9) + 4e-8 * size.pairs * m
+        seconds += 12.0 * size.pairs * f * m / 0.5 / (gflops * 1e9)
+        seconds += size.pairs * (4e-8 * m + 1.5e-7 * f)  # loops, bound by memory
     else:
         seconds += 5e-9 * n * m
     if size.greedy:
