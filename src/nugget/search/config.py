@@ -6,6 +6,8 @@ Each option is documented once, here; `nugget init` writes these texts as commen
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +19,9 @@ from nugget.errors import NuggetError
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
 
 
 class SystemConfig(_Section):
@@ -65,6 +69,9 @@ class ModelConfig(_Section):
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
     force_noise: float = Field(0.1, gt=0, description="misfit of forces, eV/Å")
     use_forces: bool = Field(True, description="learn from forces too (false: the paper's model)")
+    baseline: Literal["pair-well", "repulsion", "none"] = Field(
+        "pair-well", description="what is believed before any data"
+    )
     max_points: int = Field(1000, ge=10, description="inducing points at the most")
     uncertainty: Literal["label-noise", "projected-process"] = Field(
         "label-noise", description="committee by label noise, or the closed form"
@@ -95,12 +102,19 @@ class SearchConfig(_Section):
     n_parents: int = Field(8, ge=2, description="how many of them")
     generators: dict[str, float] = Field(
         default_factory=lambda: dict(DEFAULT_GENERATORS),
-        description="weights of the ways to make candidates",
+        description="weights of the ways to make candidates; what is not listed is not used",
     )
     seed: int = Field(0, ge=0, description="same seed, same search")
     reference: str | None = Field(
         None, description="file with a structure to stop at when it is found (any ASE format)"
     )
+
+    @model_validator(mode="after")
+    def _some_generator(self) -> SearchConfig:
+        weights = self.generators
+        if not weights or min(weights.values()) < 0 or max(weights.values()) == 0:
+            raise ValueError("generators need weights of 0 or more, at least one above 0")
+        return self
 
 
 DEFAULT_GENERATORS: dict[str, float] = {
@@ -159,27 +173,30 @@ def write_config(config: Config, *, comments: bool = True) -> str:
             if isinstance(value, dict):
                 entries = [f"{_key(k)} = {_toml(v)}" for k, v in value.items()]
                 head = f"# {field.description}\n" if comments else ""
-                tables.append(f"{head}[{name}.{key}]\n" + "\n".join(entries))
-            elif value is None:
-                lines.append(f"# {key} ={note}")
-            else:
+                tables.append("\n".join([f"{head}[{name}.{key}]", *entries]))
+            elif value is not None:
                 lines.append(f"{key} = {_toml(value)}{note}")
+            elif comments:
+                lines.append(f"# {key} ={note}")
         blocks.append("\n".join(lines))
         blocks.extend(tables)
     return "\n\n".join(blocks) + "\n"
 
 
 def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() else _toml(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(float(value)) if isinstance(value, float | np.floating) else str(value)
+    if isinstance(value, int | float):
+        return repr(value)
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
     if isinstance(value, dict):
@@ -189,8 +206,12 @@ def _toml(value: Any) -> str:
 
 def _explain(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] != "extra_forbidden":
+    if problem["type"] == "model_type":
+        return f"{where} must be a table, [{where}], not {problem['input']!r}"
+    if problem["type"] == "value_error":  # our own validators
         return f"{where or 'settings'}: {problem['msg'].removeprefix('Value error, ')}"
+    if problem["type"] != "extra_forbidden":
+        return f"{where}: {problem['msg']} (got {problem['input']!r})"
     *parents, key = problem["loc"]
     known = list(Config.model_fields)
     if parents:
