@@ -120,7 +120,6 @@ class SparseRegression:
     """A fitted sparse regression; `add_rows` and `add_inducing` return grown ones."""
 
     upper: Array  # U (m, m), UᵀU = K_mm + jitter
-    alpha: Array  # (m,)
     y: Array
     noise: Array
     count: Array
@@ -143,7 +142,6 @@ class SparseRegression:
         upper, jitter = cholesky(k_mm)
         start = cls(
             upper=upper,
-            alpha=np.zeros(m),
             y=np.zeros(0),
             noise=np.zeros(0),
             count=np.zeros(0),
@@ -156,7 +154,7 @@ class SparseRegression:
 
     @property
     def n_inducing(self) -> int:
-        return int(self.alpha.size)
+        return int(self.upper.shape[0])
 
     @property
     def whitened(self) -> Array:
@@ -212,7 +210,7 @@ class SparseRegression:
         )
         if not grown.few and self._qr is not None:
             grown = replace(grown, _qr=grown._updated(*self._qr, p))
-        return grown._solved()
+        return grown if grown.few else replace(grown, _qr=grown.qr)
 
     def _updated(self, r: Array, z: Array, first: int) -> tuple[Array, Array]:
         """(R, Q₁ᵀΣ^{-1/2}y) after the rows from `first` on."""
@@ -220,15 +218,14 @@ class SparseRegression:
         r, out = update_qr(r, z[:, None], self.whitened[first:], scaled_y)
         return r, out[:, 0]
 
-    def _solved(self) -> "SparseRegression":
-        """With α of the present labels."""
+    @cached_property
+    def alpha(self) -> Array:
+        """The weights of the inducing points (m,)."""
         if self.few:
             beta = self.smooth((self.y / self.noise)[:, None])[:, 0]
-            done = replace(self, alpha=solve(self.upper, beta))
-            done.__dict__["s"] = self.s  # the factor just made serves the uncertainty too
-            return done
-        r, z = self.qr
-        return replace(self, _qr=(r, z), alpha=solve(self.upper, solve(r, z)))
+        else:
+            beta = solve(*self.qr)
+        return solve(self.upper, beta)
 
     def add_inducing(self, k_new: Array, a_new: Array) -> "SparseRegression":
         """With further inducing points, at O((p + m) m) each.
@@ -250,13 +247,12 @@ class SparseRegression:
         grown = replace(
             self,
             upper=upper,
-            alpha=np.zeros(m + k),
             jitter=jitter,
             _store=self._store.append((p, m), None, columns),
             _qr=None,
         )
         if grown.few:
-            return grown._solved()
+            return grown
         # Block Gram–Schmidt of [columns; 0; I] without Q: as Q = [B; I]R⁻¹, R and B are enough.
         # The second round removes what round-off left in the first ("twice is enough").
         r, z = self.qr
@@ -268,11 +264,10 @@ class SparseRegression:
             rest_b, rest_i = rest_b - b @ x, rest_i - x
             r12 += step
         q, r22 = np.linalg.qr(np.concatenate([rest_b, rest_i, np.eye(k)]))
-        beta = solve(r, z)  # Uα, the solution in whitened coordinates
-        z2 = q[:p].T @ (self.y / self.noise - b @ beta) - q[p : p + m].T @ beta
+        z2 = q[:p].T @ (self.y / self.noise)
         new_r = np.zeros((m + k, m + k), order="F")
         new_r[:m, :m], new_r[:m, m:], new_r[m:, m:] = r, r12, r22
-        return replace(grown, _qr=(new_r, np.concatenate([z, z2])))._solved()
+        return replace(grown, _qr=(new_r, np.concatenate([z, z2])))
 
     def state(self) -> dict[str, Array]:
         """Plain arrays that `from_state` turns back into the same regression, bit for bit."""
@@ -292,9 +287,9 @@ class SparseRegression:
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> "SparseRegression":
-        names = ("upper", "alpha", "y", "noise", "count")
+        names = ("upper", "y", "noise", "count")
         kept = (np.asfortranarray(state["r"]), np.asarray(state["z"])) if "r" in state else None
-        return cls(
+        regression = cls(
             **{name: np.asfortranarray(state[name], dtype=float) for name in names},
             kind=np.asarray(state["kind"]).astype(np.int64),
             amplitude=float(state["amplitude"]),
@@ -302,6 +297,10 @@ class SparseRegression:
             _store=_Store(np.asarray(state["whitened"], float)),
             _qr=kept,
         )
+        regression.__dict__["alpha"] = np.asarray(
+            state["alpha"], float
+        )  # its bits, not a new solve
+        return regression
 
 
 def _whiten(labels: Labels, upper: Array) -> Array:
