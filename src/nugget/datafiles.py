@@ -118,6 +118,34 @@ def _with_stored_uncertainties(atoms: Atoms) -> Atoms:
     return atoms
 
 
+def relabelled(
+    images: Sequence[Atoms], energy_key: str | None = None, forces_key: str | None = None
+) -> list[Atoms]:
+    """Copies whose labels are `info[energy_key]` and `arrays[forces_key]`, such as "REF_energy".
+
+    Labels for which no key is given stay as the file has them.
+    """
+    out = []
+    for s, atoms in enumerate(images):
+        results = {n: v for n, v in _present_results(atoms).items() if n in all_properties}
+        for name, key, home, place in (
+            ("energy", energy_key, atoms.info, "info"),
+            ("forces", forces_key, atoms.arrays, "arrays"),
+        ):
+            if key is None:
+                continue
+            if key not in home:
+                there = sorted(k for k in home if k not in ("numbers", "positions"))
+                raise NuggetError(
+                    f"Structure {s} has no {key!r} for its {name}; its {place} holds {there}."
+                )
+            results[name] = home[key]
+        copy = atoms.copy()
+        copy.calc = SinglePointCalculator(copy, **results)
+        out.append(copy)
+    return out
+
+
 def attach_uncertainties(atoms: Atoms) -> Atoms:
     """Copy the uncertainties that the calculator found into `info` and `arrays`; returns `atoms`.
 

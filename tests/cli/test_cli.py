@@ -154,6 +154,25 @@ def test_fit_prints_errors_and_where_the_model_is(here):
         assert word in text
 
 
+def test_labels_under_other_names(here):
+    images = read_images(here / "train.extxyz.gz")
+    for atoms in images:
+        atoms.info["REF_energy"] = atoms.get_potential_energy()
+        atoms.arrays["REF_forces"] = atoms.get_forces()
+        atoms.calc = None
+    write_images(here / "named.extxyz", images)
+    start = ("fit", here / "named.extxyz", "-o", here / "named.model", "--cutoff", 5)
+    assert "try --energy-key REF_energy" in refused(*start)
+    assert "no 'REF' for its energy; its info holds ['REF_energy']" in refused(
+        *start, "--energy-key", "REF"
+    )
+    nugget(*start, "--energy-key", "REF_energy", "--forces-key", "REF_forces")
+    test = read_images(here / "test.extxyz")
+    a, b = (Potential.load(here / n).predict(test).energy for n in ("named.model", "au.model"))
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert parsed(*start, "--energy-key", "REF_energy")["labels"] == 12
+
+
 def test_a_large_fit_is_announced_and_one_too_large_is_refused(here, monkeypatch):
     arguments = ("fit", here / "train.extxyz.gz", "-o", here / "z.model")
     monkeypatch.setattr("nugget.cli.fit._LARGE", 1e3)

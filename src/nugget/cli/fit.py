@@ -58,6 +58,13 @@ def fit(
         ),
     ] = None,
     stress: Annotated[bool, typer.Option("--stress", help="Learn from stress, too.")] = False,
+    energy_key: Annotated[
+        str | None,
+        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
+    ] = None,
+    forces_key: Annotated[
+        str | None, typer.Option(help="Name of the forces in DATA, if not 'forces'.")
+    ] = None,
     prior: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,10 +153,13 @@ def fit(
         ProjectedProcess,
         Random,
     )
-    from nugget.datafiles import read_images
+    from nugget.datafiles import read_images, relabelled
 
     _writable(output)
     images = read_images(data, index)
+    if energy_key or forces_key:
+        images = relabelled(images, energy_key, forces_key)
+    _need_energies(images)
     elements = species.replace(",", " ").split() if species else _elements(images)
     rules: dict[str, Any] = {
         "pivoted": lambda: PivotedCholesky(tol, points),
@@ -191,6 +201,20 @@ def _writable(output: Path) -> None:
         raise NuggetError(
             f"The model cannot be written to {output}: no such directory, or it is one."
         )
+
+
+def _need_energies(images: list[Atoms]) -> None:
+    """Files that call their energy by another name are common: say which names there are."""
+    from nugget.cli._labels import known
+    from nugget.errors import NuggetError
+
+    for s, atoms in enumerate(images):
+        names = [key for key in atoms.info if "energy" in key.lower()]
+        if known(atoms, "energy") is None and names:
+            raise NuggetError(
+                f"Structure {s} ({atoms.get_chemical_formula()}) has no energy, but it has "
+                f"{', '.join(names)}: try --energy-key {names[0]} (and --forces-key)."
+            )
 
 
 def _elements(images: list[Atoms]) -> list[str]:
@@ -266,7 +290,7 @@ def _duration(seconds: float) -> str:
 def _report(
     potential: Potential, images: list[Atoms], output: Path, seconds: float, shown: bool
 ) -> dict[str, Any]:
-    from nugget.cli._errors_of import errors_of
+    from nugget.cli._labels import errors_of
 
     fitted = potential.fitted
     learnt_forces = bool(fitted.training.has_forces.any())
@@ -285,7 +309,7 @@ def _report(
 
 
 def _print(report: dict[str, Any]) -> None:
-    from nugget.cli._errors_of import error_rows
+    from nugget.cli._labels import error_rows
 
     table("Training set", ("", "MAE", "RMSE", "unit"), error_rows(report["training"]))
     facts(

@@ -48,7 +48,7 @@ def predict(
     whole structure. Labels that DATA held are kept as reference_energy and reference_forces, and
     the errors against them are printed.
     """
-    from nugget.cli._errors_of import errors_of, known
+    from nugget.cli._labels import errors_of, known
     from nugget.datafiles import read_images, write_images
     from nugget.modelfile import load
 
@@ -89,7 +89,7 @@ def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
     """A copy that carries the prediction, with former labels under another name."""
     from ase.calculators.singlepoint import SinglePointCalculator
 
-    from nugget.cli._errors_of import known
+    from nugget.cli._labels import known
 
     copy = atoms.copy()
     if (energy := known(atoms, "energy")) is not None:
@@ -111,7 +111,7 @@ def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
 
 
 def _print(rows: list[dict[str, Any]], errors: dict[str, Any], output: Path | None) -> None:
-    from nugget.cli._errors_of import error_rows
+    from nugget.cli._labels import error_rows
 
     references = any(row["reference_energy"] is not None for row in rows)
     columns = ["structure", "formula", "E / eV", "σ / eV", "σ / meV/atom"]

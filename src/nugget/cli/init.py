@@ -1,0 +1,72 @@
+"""`nugget init`: a commented file with all settings of a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nugget.cli._common import Json, emit
+
+
+def init(
+    formula: Annotated[str, typer.Argument(help="Atoms to place, as Au20 or Cu5Au8.")] = "Au20",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write; - prints it instead.")
+    ] = Path("search.toml"),
+    engine: Annotated[
+        str | None, typer.Option(help="A name from `nugget engines`, or module:factory.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help="A file with a slab: atoms are placed on it.")
+    ] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(help="A periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a commented TOML file with all settings of a search.
+
+    [bold]Examples[/bold]
+
+        nugget init Au20 -o au20.toml
+        nugget init Cu5Au8 --engine emt -o alloy.toml
+        nugget init Cu3 --template slab.traj -o adsorbate.toml
+        nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
+
+    Change what you like (or remove it: what is not there has its default), then run
+    `nugget search FILE`. An existing file is never overwritten.
+    """
+    from nugget.engines import get_engine
+    from nugget.errors import NuggetError
+    from nugget.search.config import make_config, write_config
+    from nugget.search.generators import Problem
+
+    if template is not None and cell is not None:
+        raise NuggetError("Give --template (a surface) or --cell (a bulk), not both.")
+    system: dict[str, Any] = {"formula": formula}
+    if template is not None:
+        system |= {"kind": "surface", "template": template}
+    if cell is not None:
+        system |= {"kind": "bulk", "cell": cell.replace(",", " ").split()}
+    settings: dict[str, Any] = {"system": system}
+    if engine is not None:
+        get_engine(engine)  # a name that does not exist is refused here
+        settings["engine"] = {"name": engine}
+    config = make_config(settings, "nugget init")
+    Problem.cluster(formula)  # a formula that is none is refused here, too
+    text = write_config(config)
+    if str(output) == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        with open(output, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise NuggetError(f"{output} exists already; choose another name with -o.") from None
+    if json:
+        emit({"config": output, "settings": config.model_dump()})
+    else:
+        typer.echo(f"Written: {output}\nTo start: nugget search {output}")
