@@ -144,7 +144,7 @@ class PairWell:
     but its minima are compact structures with sensible bonds: a better start than random atoms.
     """
 
-    depth: float = 0.4
+    depth: float = 0.3
     length: float = 1.0
     stiffness: float = 6.0
 

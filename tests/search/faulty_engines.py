@@ -146,3 +146,33 @@ def dies_once(marker):
 
 def broken():
     raise FileNotFoundError("no pseudopotential for Au")
+
+
+class InTurn(Faulty):
+    """Good and bad calculations by turns; a file counts them, since processes come and go."""
+
+    order = ("none", "none", "raises", "none", "hangs", "none", "nan energy", "none", "kill -9")
+
+    def __init__(self, counter: str) -> None:
+        super().__init__()
+        self.counter = Path(counter)
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        count = int(self.counter.read_text()) if self.counter.exists() else 0
+        self.counter.write_text(str(count + 1))
+        tagged = atoms.copy()
+        tagged.set_tags([FAULTS.index(self.order[count % len(self.order)])] * len(atoms))
+        super().calculate(tagged, properties, system_changes)
+
+
+def in_turn(counter: str) -> Calculator:
+    return InTurn(counter)
+
+
+class Raising(Faulty):
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        raise RuntimeError("never works")
+
+
+def raising() -> Calculator:
+    return Raising()

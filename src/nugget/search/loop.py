@@ -102,6 +102,9 @@ class Search:
                 while len(learner.records) < budget and not (found or self._stop):
                     begun = time.perf_counter()
                     proposal = learner.propose(len(learner.records))
+                    if proposal is None:
+                        self.store.log("nothing new to evaluate: every candidate is known")
+                        break
                     proposed = time.perf_counter()
                     outcome = evaluator.evaluate(proposal.atoms)
                     seconds = (outcome.seconds, proposed - begun)

@@ -98,9 +98,10 @@ class Store:
             if value is not None:
                 pairs[name] = value
         if record.failure:
-            pairs["failure"] = record.failure
-        # Free text goes into `data`: key-value pairs must not look like numbers.
-        self._database.write(record.atoms, data={"reason": record.reason}, **pairs)
+            pairs["failed"] = True
+        # Text goes into `data`: ASE refuses key-value pairs such as "nan" that look like numbers.
+        data = {"failure": record.failure, "reason": record.reason}
+        self._database.write(record.atoms, data=data, **pairs)
 
     def records(self) -> list[Record]:
         """All evaluations, in order."""
@@ -138,7 +139,7 @@ def _record(row: Any) -> Record:
         iteration=int(pairs["iteration"]),
         atoms=atoms,
         generator=str(pairs["generator"]),
-        failure=str(pairs.get("failure", "")),
+        failure=str(row.data.get("failure", "")),
         reason=str(row.data.get("reason", "")),
         predicted=_maybe(pairs, "predicted"),
         sigma=_maybe(pairs, "sigma"),

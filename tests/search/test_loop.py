@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase.build import fcc111
+
+from nugget.errors import NuggetError
+from nugget.search import Search, make_config
+from nugget.search.store import Record, Store
+
+HERE = Path(__file__).parent
+
+
+def settings(**search: object) -> dict[str, object]:
+    """A search that takes seconds: six gold atoms, EMT."""
+    return {
+        "system": {"formula": "Au6"},
+        "engine": {"name": "emt"},
+        "model": {"cutoff": 5.0, "use_forces": search.pop("use_forces", True)},
+        "search": {"budget": 12, "candidates": 6, "relax_steps": 30, "initial": 3, **search},
+    }
+
+
+def assert_equal(a: list[Record], b: list[Record]) -> None:
+    """The same evaluations to the last bit; only the times differ."""
+    assert len(a) == len(b)
+    for one, two in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one.atoms.positions, two.atoms.positions)
+        for name in ("iteration", "generator", "predicted", "sigma", "scale", "acquisition"):
+            assert getattr(one, name) == getattr(two, name), name
+        assert one.energy == two.energy
+        np.testing.assert_array_equal(one.atoms.get_forces(), two.atoms.get_forces())
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    search = Search.create(make_config(settings()), tmp_path_factory.mktemp("whole"))
+    result = search.run()
+    assert result.evaluations == 12
+    assert result.failures == 0
+    assert not result.interrupted
+    return search.store.records()
+
+
+def test_a_search_lowers_the_energy_and_writes_it_down(uninterrupted: list[Record]) -> None:
+    energies = [record.energy for record in uninterrupted]
+    assert min(energies[3:]) < min(energies[:3])
+    assert [record.iteration for record in uninterrupted] == list(range(12))
+    later = uninterrupted[3:]
+    assert all(record.predicted is not None and record.sigma > 0 for record in later)
+    assert len({record.generator for record in uninterrupted}) > 2
+
+
+def test_no_structure_is_evaluated_twice(uninterrupted: list[Record]) -> None:
+    for k, a in enumerate(uninterrupted):
+        for b in uninterrupted[:k]:
+            d1, d2 = (np.sort(r.atoms.get_all_distances(), axis=None) for r in (a, b))
+            assert np.abs(d1 - d2).max() > 1e-3
+
+
+def test_stopping_and_resuming_changes_nothing(uninterrupted: list[Record], tmp_path: Path) -> None:
+    search = Search.create(make_config(settings()), tmp_path / "run")
+    result = search.run(watch=lambda status: search.stop() if status.evaluations == 2 else None)
+    assert result.interrupted
+    assert result.evaluations == 2
+    Search.resume(tmp_path / "run").run(budget=7)
+    Search.resume(tmp_path / "run").run()
+    assert_equal(Store.open(tmp_path / "run").records(), uninterrupted)
+    assert (tmp_path / "run" / "best.extxyz").exists()
+
+
+RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1]).run()"
+
+
+def run_and_kill(directory: Path, rng: np.random.Generator, kills: int) -> int:
+    """Run the search in processes of its own, killed −9 at random moments; how many died."""
+    died = 0
+    for attempt in range(100):
+        process = subprocess.Popen([sys.executable, "-c", RUN, str(directory)])
+        if attempt < kills:
+            time.sleep(rng.uniform(0.8, 5.0))
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                died += 1
+        if process.wait() == 0:
+            return died
+    raise AssertionError("the search never finished")
+
+
+@pytest.mark.parametrize(
+    ("kills", "budget"), [(3, 12), pytest.param(20, 60, marks=pytest.mark.slow)]
+)
+def test_kill_at_any_moment_loses_nothing(tmp_path: Path, kills: int, budget: int) -> None:
+    config = make_config(settings(budget=budget))
+    whole = Search.create(config, tmp_path / "whole")
+    whole.run()
+    Search.create(config, tmp_path / "killed")
+    died = run_and_kill(tmp_path / "killed", np.random.default_rng(0), kills)
+    assert died >= kills // 2
+    assert_equal(Store.open(tmp_path / "killed").records(), whole.store.records())
+
+
+def test_failures_are_recorded_and_the_search_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    config = settings(budget=10)
+    config["engine"] = {
+        "name": "faulty_engines:in_turn",
+        "time_limit": 3.0,
+        "retries": 0,
+        "options": {"counter": str(tmp_path / "count")},
+    }
+    search = Search.create(make_config(config), tmp_path / "run")
+    result = search.run()
+    kinds = [record.failure for record in search.store.records()]
+    assert {"exception", "timeout", "nan", "died"} <= set(kinds)
+    assert result.evaluations == 10
+    assert result.failures == sum(kind != "" for kind in kinds)
+    assert all(r.reason for r in search.store.records() if not r.ok)
+
+
+def test_too_many_failures_in_a_row_stop_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    config = settings()
+    config["engine"] = {"name": "faulty_engines:raising", "max_failures": 3}
+    search = Search.create(make_config(config), tmp_path / "run")
+    with pytest.raises(NuggetError, match="failed 3 times in a row"):
+        search.run()
+    assert len(search.store.records()) == 3
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    search = Search.create(make_config(settings()), tmp_path / "run")
+    with search.store.locked(), pytest.raises(NuggetError, match="is in use by process"):
+        Search.resume(tmp_path / "run").run()
+
+
+def test_the_reference_ends_the_search(tmp_path: Path, uninterrupted: list[Record]) -> None:
+    goal = min(uninterrupted, key=lambda record: record.energy)
+    goal.atoms.write(tmp_path / "goal.extxyz")
+    config = make_config(settings(reference=str(tmp_path / "goal.extxyz")))
+    result = Search.create(config, tmp_path / "run").run()
+    assert result.found
+    assert result.evaluations <= goal.iteration + 1
+
+
+@pytest.mark.parametrize("choice", [{"acquisition": "thompson"}, {"acquisition": "ei"}])
+def test_other_acquisitions_run_and_resume(tmp_path: Path, choice: dict[str, str]) -> None:
+    config = make_config(settings(budget=8, **choice))
+    whole = Search.create(config, tmp_path / "whole")
+    whole.run()
+    part = Search.create(config, tmp_path / "part")
+    part.run(budget=5)
+    Search.resume(tmp_path / "part").run()
+    assert_equal(part.store.records(), whole.store.records())
+
+
+def test_hops_and_projected_process_and_energies_only(tmp_path: Path) -> None:
+    config = settings(budget=7, hops=1, use_forces=False)
+    config["model"] |= {"uncertainty": "projected-process"}
+    result = Search.create(make_config(config), tmp_path / "run").run()
+    assert result.evaluations == 7
+
+
+def test_adsorbates_on_a_fixed_slab(tmp_path: Path) -> None:
+    slab = fcc111("Cu", (2, 2, 2), vacuum=8.0)
+    slab.write(tmp_path / "slab.traj")
+    config = settings(budget=7)
+    config["system"] = {
+        "formula": "Au2",
+        "kind": "surface",
+        "template": str(tmp_path / "slab.traj"),
+        "height": 4.0,
+    }
+    search = Search.create(make_config(config), tmp_path / "run")
+    result = search.run()
+    assert result.failures == 0
+    for record in search.store.records():
+        np.testing.assert_array_equal(record.atoms.positions[:8], slab.positions)
+        assert record.atoms.positions[8:, 2].min() > slab.positions[:, 2].max() - 1.0
+
+
+def test_bulk_cells(tmp_path: Path) -> None:
+    config = settings(budget=7)
+    config["system"] = {"formula": "Cu3Au", "kind": "bulk", "cell": [3.8, 3.8, 3.8]}
+    result = Search.create(make_config(config), tmp_path / "run").run()
+    assert result.failures == 0
+    assert result.best is not None
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
+    config = settings()
+    config["system"] = {"formula": "Qq3"}
+    with pytest.raises(NuggetError):
+        Search.create(make_config(config), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
