@@ -175,7 +175,7 @@ def test_labels_under_other_names(here):
 
 def test_a_large_fit_is_announced_and_one_too_large_is_refused(here, monkeypatch):
     arguments = ("fit", here / "train.extxyz.gz", "-o", here / "z.model")
-    monkeypatch.setattr("nugget.cli.fit._LARGE", 1e3)
+    monkeypatch.setattr("nugget.cli._before_fit._LARGE", 1e3)
     assert "need about" in nugget(*arguments).stderr
     monkeypatch.setattr(_estimate, "available_memory", lambda: 4e5)
     (here / "z.model").unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
     from nugget.potential import Potential
     from nugget.priors import Prior
-
-# A fit that needs more than this is announced before it begins.
-_LONG, _LARGE = 20.0, 1e9
-_FEW = 5  # different structures; a smaller training set is worth a word
 
 
 class InducingRule(StrEnum):
@@ -153,13 +148,14 @@ def fit(
         ProjectedProcess,
         Random,
     )
+    from nugget.cli._before_fit import announce, check_energies, check_writable, warn_if_few
     from nugget.datafiles import read_images, relabelled
 
-    _writable(output)
+    check_writable(output)
     images = read_images(data, index)
     if energy_key or forces_key:
         images = relabelled(images, energy_key, forces_key)
-    _need_energies(images)
+    check_energies(images)
     elements = species.replace(",", " ").split() if species else _elements(images)
     rules: dict[str, Any] = {
         "pivoted": lambda: PivotedCholesky(tol, points),
@@ -178,8 +174,8 @@ def fit(
         _priors(prior or ["species"]),
         seed,
     )
-    _warn_if_few(images)
-    _announce(potential, images, forces, anyway)
+    warn_if_few(images)
+    announce(potential, images, forces, anyway)
     start = time.perf_counter()
     with progress("Fitting", not json) as step:
         potential.fit(images, forces, stress, step)
@@ -193,42 +189,8 @@ def fit(
         _print(report)
 
 
-def _writable(output: Path) -> None:
-    """Better now than after an hour of fitting."""
-    from nugget.errors import NuggetError
-
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise NuggetError(
-            f"The model cannot be written to {output}: no such directory, or it is one."
-        )
-
-
-def _need_energies(images: list[Atoms]) -> None:
-    """Files that call their energy by another name are common: say which names there are."""
-    from nugget.cli._labels import known
-    from nugget.errors import NuggetError
-
-    for s, atoms in enumerate(images):
-        names = [key for key in atoms.info if "energy" in key.lower()]
-        if known(atoms, "energy") is None and names:
-            raise NuggetError(
-                f"Structure {s} ({atoms.get_chemical_formula()}) has no energy, but it has "
-                f"{', '.join(names)}: try --energy-key {names[0]} (and --forces-key)."
-            )
-
-
 def _elements(images: list[Atoms]) -> list[str]:
     return sorted({symbol for atoms in images for symbol in set(atoms.symbols)})
-
-
-def _warn_if_few(images: list[Atoms]) -> None:
-    different = {(atoms.numbers.tobytes(), atoms.positions.tobytes()) for atoms in images}
-    if len(different) < _FEW:
-        warnings.warn(
-            f"the training set holds only {len(different)} different structure(s); "
-            "error bars are as good as the variety of the data.",
-            stacklevel=2,
-        )
 
 
 def _priors(names: list[str]) -> list[Prior]:
@@ -245,46 +207,6 @@ def _priors(names: list[str]) -> list[Prior]:
             get_engine(name)  # a name that does not exist is refused here
             made.append(CalculatorPrior(name))
     return made
-
-
-def _announce(potential: Potential, images: list[Atoms], forces: bool | None, anyway: bool) -> None:
-    """Say what a large fit will take; refuse one that the memory cannot hold."""
-    from nugget.cli._estimate import (
-        available_memory,
-        estimate_fit,
-        measure,
-        points_that_fit,
-        speed,
-    )
-    from nugget.errors import NuggetError
-
-    with_forces = forces is not False and any(
-        atoms.calc is not None and "forces" in atoms.calc.results for atoms in images
-    )
-    try:
-        size = measure(potential, images, with_forces)
-    except NuggetError:
-        return  # bad structures: the fit names them by their numbers in DATA, not in a sample
-    found, memory = estimate_fit(size, speed()), available_memory()
-    what = (
-        f"{size.labels} labels with about {size.points} inducing points need about "
-        f"{found.bytes / 1e9:.2g} GB and {_duration(found.seconds)}"
-    )
-    if found.bytes > memory and not anyway:
-        few = points_that_fit(size, 0.9 * memory)
-        hint = f"--points {few}" if few >= 10 else "fewer structures"
-        also = ", --no-forces" if with_forces else ""
-        raise NuggetError(
-            f"{what}, but only {memory / 1e9:.2g} GB are free: try {hint}{also}, or --anyway."
-        )
-    if found.seconds > _LONG or found.bytes > _LARGE:
-        typer.echo(f"{what}.", err=True)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _report(
@@ -309,6 +231,7 @@ def _report(
 
 
 def _print(report: dict[str, Any]) -> None:
+    from nugget.cli._before_fit import duration
     from nugget.cli._labels import error_rows
 
     table("Training set", ("", "MAE", "RMSE", "unit"), error_rows(report["training"]))
@@ -319,7 +242,7 @@ def _print(report: dict[str, Any]) -> None:
             ("labels", report["labels"]),
             ("inducing points", report["inducing_points"]),
             ("features", report["features"]),
-            ("time", _duration(report["seconds"])),
+            ("time", duration(report["seconds"])),
             ("mean σ", f"{number(1e3 * report['training']['sigma_per_atom'])} meV/atom"),
             ("file", f"{report['model']} ({report['bytes'] / 1e6:.2g} MB)"),
         ],
