@@ -1,7 +1,7 @@
 """Are the error bars honest, and how to make them so.
 
 `metrics` and `summary` measure, `recalibrate` finds noise levels on validation data, `online`
-follows a search. None of them knows a potential or an atom.
+follows a search; none of them knows a potential or an atom. `potential` applies them to one.
 """
 
 from nugget.calibration.metrics import (
@@ -21,6 +21,7 @@ from nugget.calibration.metrics import (
     spearman,
 )
 from nugget.calibration.online import OnlineScale
+from nugget.calibration.potential import Residuals, calibrate, residuals
 from nugget.calibration.recalibrate import (
     Calibration,
     CalibrationWarning,
@@ -38,7 +39,9 @@ __all__ = [
     "Interval",
     "Metrics",
     "OnlineScale",
+    "Residuals",
     "bootstrap",
+    "calibrate",
     "calibration_curve",
     "calibration_error",
     "coverage",
@@ -50,6 +53,7 @@ __all__ = [
     "miscalibration_area",
     "nll",
     "per_atom",
+    "residuals",
     "sharpness",
     "sigma_bins",
     "spearman",

@@ -181,7 +181,7 @@ def _solve(
 def fit_levels(
     y_true: ArrayLike,
     y_pred: ArrayLike,
-    sigma: Mapping[str, ArrayLike] | SigmaOf,
+    sigma: Mapping[str, ArrayLike] | Array | SigmaOf,
     *,
     names: tuple[str, ...] | None = None,
     objective: Objective = "calibration_error",
@@ -193,20 +193,24 @@ def fit_levels(
     """The noise levels that minimise `objective` over the given labels.
 
     `sigma` is either the unit variances {"label": a, "force": c, "prior": b}, meaning
-    σ² = σ_label² a + σ_force² c + σ_prior² b (levels left out are zero), or a function that takes
-    {name: level} and returns σ (n,), for a sampled committee with its cross terms; `names` then
-    says which levels it knows. Bootstrap intervals are made when a generator `rng` is given.
-    Search: a logarithmic grid within `bounds`, then ever finer grids around its three best points
-    (no derivatives, since CE is piecewise constant; see `Terms.score` for how ties are broken).
+    σ² = σ_label² a + σ_force² c + σ_prior² b (levels left out are zero); or matrices G (n, k, k)
+    with σ² = sᵀGs, for a sampled committee with its cross terms; or any function that takes
+    {name: level} and returns σ (n,). For the last two `names` says which levels there are.
+    Bootstrap intervals are made when a generator `rng` is given. Search: a logarithmic grid within
+    `bounds`, then ever finer grids around its three best points (no derivatives, since CE is
+    piecewise constant; see `Terms.score` for how ties are broken).
     """
-    if callable(sigma):
-        if not names:
-            raise NuggetError("names are missing: say which levels the sigma function takes.")
+    if isinstance(sigma, Mapping):
+        order = tuple(sigma)
+        error, sigma_of = _from_pieces(y_true, y_pred, sigma)
+    elif not names:
+        raise NuggetError("names are missing: say which levels the sigma function takes.")
+    elif callable(sigma):
         order = names
         error, sigma_of = _from_function(y_true, y_pred, sigma, order)
     else:
-        order = tuple(sigma)
-        error, sigma_of = _from_pieces(y_true, y_pred, sigma)
+        order = names
+        error, sigma_of = _from_gram(y_true, y_pred, sigma, order)
     limits = {**dict.fromkeys(order, LEVEL_BOUNDS), **(bounds or {})}
     if unknown := set(limits) - set(order):
         raise NuggetError(f"bounds are given for {sorted(unknown)}; the levels are {order}.")
@@ -261,6 +265,25 @@ def _from_pieces(
         first = int(np.flatnonzero(unit.sum(axis=0) <= 0)[0])
         raise NuggetError(f"structure {first} has no variance at any level; leave it out.")
     return true - pred, lambda levels: np.sqrt(np.maximum(levels**2 @ unit, _TINY))
+
+
+def _from_gram(
+    y_true: ArrayLike, y_pred: ArrayLike, gram: Array, names: tuple[str, ...]
+) -> tuple[Array, Callable[[Array], Array]]:
+    true, pred, _ = checked(y_true, y_pred, np.ones(np.shape(y_true)))
+    k = len(names)
+    if gram.shape != (len(true), k, k) or not np.isfinite(gram).all():
+        raise NuggetError(
+            f"the matrices of {k} levels for {len(true)} structures have shape {gram.shape}; "
+            f"give ({len(true)}, {k}, {k}) finite numbers."
+        )
+    flat = gram.reshape(len(true), k * k).T
+
+    def sigma_of(levels: Array) -> Array:
+        pairs = (levels[:, :, None] * levels[:, None, :]).reshape(len(levels), k * k)
+        return np.sqrt(np.maximum(pairs @ flat, _TINY))
+
+    return true - pred, sigma_of
 
 
 def _from_function(
