@@ -15,11 +15,15 @@ from typer.core import TyperGroup
 import nugget
 from nugget.cli._errors import handled
 from nugget.cli.check import check
+from nugget.cli.engines import engines
 from nugget.cli.fit import fit
 from nugget.cli.info import info
+from nugget.cli.init import init
 from nugget.cli.predict import predict
+from nugget.cli.search import search
 
-COMMANDS = (fit, predict, info, check)
+COMMANDS = (search, init, engines, fit, predict, info, check)
+BARE = (init, engines)  # these do their work without arguments; others explain themselves
 
 
 class _Group(TyperGroup):
@@ -39,7 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in COMMANDS:
-    app.command(no_args_is_help=True)(command)
+    app.command(no_args_is_help=command not in BARE)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -55,6 +59,12 @@ def main(
     ),
 ) -> None:
     """Gaussian-process interatomic potentials that know what they do not know.
+
+    Find the structure of lowest energy, with as few expensive calculations as possible:
+
+        nugget search Au20
+        nugget init Cu5Au8 -o settings.toml
+        nugget engines
 
     Fit a potential to structures with energies and forces, predict with error bars, and check it:
 
