@@ -198,7 +198,7 @@ def test_newer_and_strange_files(tmp_path):
         header["version"] = VERSION + 1
         header["provenance"]["nugget"] = "9.9"
 
-    attempt(newer, r"model format 2, written by nugget 9.9; .* update nugget")
+    attempt(newer, rf"model format {VERSION + 1}, written by nugget 9.9; .* update nugget")
     attempt(lambda h, a: h.update(version="x"), "format version is 'x'")
     attempt(lambda h, a: h["kernel"].update(name="Matern"), "kernel 'Matern' .* unknown")
     attempt(lambda h, a: h["prior"].update(kind="magic"), "prior 'magic' is unknown")
@@ -238,16 +238,17 @@ def test_labels_that_are_partly_missing_survive(tmp_path):
     same_bits(pot, again)
 
 
-def test_format_1_stays_readable():
-    """A file from the first version of the format; never replace it."""
-    path = DATA / "model-format-1.npz"
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_every_format_stays_readable(version):
+    """One file from each version of the format; none of them is ever replaced."""
+    path = DATA / f"model-format-{version}.npz"
     assert path.stat().st_size < 50_000
     assert zipfile.ZipFile(path).namelist()[0] == "header.npy"
-    expected = json.loads((DATA / "model-format-1.json").read_text())
+    expected = json.loads((DATA / f"model-format-{version}.json").read_text())
     pot = load(path)
     atoms = Atoms(expected["symbols"], positions=expected["positions"])
     found = pot.predict(atoms, energies_uncertainty=True)
-    assert read_header(path)["version"] == 1
+    assert read_header(path)["version"] == version
     assert found.energy[0] == pytest.approx(expected["energy"], rel=1e-9)
     assert found.energy_uncertainty[0] == pytest.approx(expected["energy_uncertainty"], rel=1e-7)
     np.testing.assert_allclose(found.forces[0], expected["forces"], atol=1e-7)

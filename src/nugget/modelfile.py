@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import nugget
+from nugget import _modelformats
 from nugget.batch import Batch
 from nugget.descriptors.soap import SOAP
 from nugget.errors import NuggetError
@@ -37,7 +38,7 @@ from nugget.priors import Prior, from_settings
 from nugget.training import Training
 
 FORMAT = "nugget-model"
-VERSION = 1
+VERSION = _modelformats.CURRENT
 
 # What may stand in a header, by name; each is a dataclass of plain settings. A new one is one line.
 REGISTRY: dict[str, dict[str, type[Any]]] = {
@@ -85,7 +86,7 @@ def load(path: str | Path, trust_code: bool = False) -> Potential:
             "file, use --trust, or in Python nugget.modelfile.load(path, trust_code=True)."
         )
     try:
-        return _restored(header, arrays)
+        return _restored(header, _modelformats.upgraded(header["version"], arrays))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise NuggetError(f"{path} is damaged ({error!r} is missing or wrong).") from error
 
