@@ -33,7 +33,7 @@ class Canvas:
 def top_of(energies: Sequence[float]) -> float:
     """The energy at the upper edge: early structures far above the rest must not flatten it."""
     ordered = sorted(energies)
-    top = ordered[min(int(_SHOWN * len(ordered)), len(ordered) - 1)]
+    top = ordered[int(_SHOWN * (len(ordered) - 1))]
     return max(top, ordered[0] + 1e-3)
 
 
@@ -70,5 +70,6 @@ def energy_plot(
                 canvas.dot(x, y, line=True)
         if best is None or energy < best:
             best = energy
-        canvas.dot(x, up(energy), line=energy == best)
+        for beside in (x, x + 1 if x + 1 < canvas.columns else x - 1):  # one dot is hard to see
+            canvas.dot(beside, up(energy), line=energy == best)
     return canvas, low, high

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.panel import Panel
@@ -183,7 +182,7 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done = True
+        self._done, self._note = True, ""
         self._live.stop()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -192,8 +191,8 @@ class LiveView:
         records = list(status.learner.records) if status is not None else []
         parts: list[RenderableType] = [self._headline(records)]
         if status is not None and any(record.ok for record in records):
-            # 16 lines are taken by all the rest.
-            parts += _plot(records, self.budget, width, min(max(console.height - 16, 3), 12))
+            # 16 lines are taken by all the rest, and one must stay free below.
+            parts += _plot(records, self.budget, width, min(max(console.height - 17, 3), 12))
             parts.append(_tables(status, records, wide=width >= 72))
         if self._note:
             parts.append(Text(self._note, style="bold yellow"))
@@ -261,9 +260,9 @@ def _facts(status: Status, records: Sequence[Record]) -> Table:
     if found is not None:
         rows[3] = ("model error", Text(f"{1e3 * found.error:.1f} meV/atom (last {found.count})"))
         scale = status.learner.scale
-        rows[4] = ("calibration", Text(f"rms z {found.z:.2f}, σ × {scale:.2f} from here on"))
+        rows[4] = ("calibration", Text(f"rms z {found.z:.2f}, next σ × {scale:.2f}"))
     table = Table.grid(padding=(0, 1))
-    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(style="cyan", no_wrap=True, min_width=max(len(name) for name, _ in rows))
     table.add_column(overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*row)
@@ -284,7 +283,7 @@ def _part(seconds: float, status: Status) -> str:
 
 
 def _generators(records: Sequence[Record]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("generator", no_wrap=True)
     table.add_column("chosen", justify="right")
     table.add_column("best", justify="right")
