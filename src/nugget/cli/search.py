@@ -277,7 +277,7 @@ def _polite(search: Search, view: View | None) -> Iterator[None]:
 
 def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     """How a search stands, as plain data."""
-    from nugget.report.live import failures
+    from nugget.report.digest import failures
     from nugget.search.loop import BEST
 
     records = search.store.records()
@@ -306,7 +306,7 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
 
 def summarise(report: dict[str, Any]) -> None:
     """The end of a search in one table, and how to go on."""
-    from nugget.report.live import counted, duration
+    from nugget.report.digest import counted, duration
 
     rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
     if report["best_energy"] is not None:

@@ -1,0 +1,116 @@
+"""The records of a search in a few numbers and words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nugget.search.loop import Status
+    from nugget.search.store import Record
+
+#: How many of the last evaluations errors and times are taken from.
+LAST = 20
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good the last predictions were."""
+
+    count: int
+    error: float  # mean |E − predicted E|, eV/atom
+    z: float  # root mean square of (E − predicted E)/σ with σ as it was rescaled; 1 is calibrated
+
+
+def quality(records: Sequence[Record], last: int = LAST) -> Quality | None:
+    """Of the last predictions that met their outcome; None before there are any."""
+    met = [r for r in records if r.ok and r.predicted is not None and r.sigma][-last:]
+    if not met:
+        return None
+    errors = [record.energy - float(record.predicted or 0.0) for record in met]
+    bars = [record.scale * float(record.sigma or 0.0) for record in met]
+    return Quality(
+        len(met),
+        sum(abs(e) / len(r.atoms) for e, r in zip(errors, met, strict=True)) / len(met),
+        sqrt(sum((e / s) ** 2 for e, s in zip(errors, bars, strict=True)) / len(met)),
+    )
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one generator has contributed."""
+
+    name: str
+    chosen: int  # structures that were evaluated
+    best: int  # of those, lower than all before
+    last: bool  # it made the lowest one of all
+
+
+def shares(records: Sequence[Record]) -> list[Share]:
+    """Of all generators that were evaluated, the most frequent first."""
+    chosen: Counter[str] = Counter()
+    best: Counter[str] = Counter()
+    lowest: Record | None = None
+    for record in records:
+        chosen[record.generator] += 1
+        if record.ok and (lowest is None or record.energy < lowest.energy):
+            lowest = record
+            best[record.generator] += 1
+    holder = lowest.generator if lowest is not None else None
+    return [Share(name, n, best[name], name == holder) for name, n in chosen.most_common()]
+
+
+def failures(records: Sequence[Record]) -> dict[str, int]:
+    """How many evaluations failed, by kind."""
+    return dict(Counter(record.failure for record in records if not record.ok).most_common())
+
+
+def seconds_left(records: Sequence[Record], budget: int, last: int = LAST) -> float | None:
+    """From the mean of the last evaluations; None before the first."""
+    recent = records[-last:]
+    if not recent:
+        return None
+    mean = sum(r.engine_seconds + r.surrogate_seconds for r in recent) / len(recent)
+    return mean * max(budget - len(records), 0)
+
+
+def duration(seconds: float) -> str:
+    """A time for people: 0.42 s, 17 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def counted(kinds: dict[str, int]) -> str:
+    """Failures in words: 3 (timeout 2, nan 1)."""
+    if not kinds:
+        return "none"
+    parts = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
+    return f"{sum(kinds.values())} ({parts})"
+
+
+def plain_line(status: Status) -> str:
+    """One evaluation in one line."""
+    record, best = status.record, status.learner.best
+    assert record is not None
+    head = f"{status.evaluations:4d}/{status.budget}"
+    if not record.ok:
+        return f"{head}  {record.failure}: {' '.join(record.reason.split())}  {record.generator}"
+    assert best is not None
+    mark = "*" if best is record else " "
+    expected = ""
+    if record.predicted is not None and record.sigma:
+        bar = record.scale * record.sigma
+        expected = f"  expected {record.predicted:.3f} ± {bar:.3f}"
+    return (
+        f"{head} {mark} {record.energy:.4f} eV  best {best.energy:.4f} eV{expected}  "
+        f"{record.generator}"
+    )
