@@ -1,0 +1,202 @@
+"""The parts of `nugget search`: settings, preparation, running under Ctrl-C, and the end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from nugget.cli._common import facts
+from nugget.datafiles import read_images
+from nugget.engines import get_engine
+from nugget.errors import NuggetError
+from nugget.report.digest import counted, duration, failures
+from nugget.report.live import View, make_view
+from nugget.search.config import Config, make_config, read_config
+from nugget.search.learner import Learner
+from nugget.search.loop import BEST, Result, Search, make_problem
+from nugget.search.store import DATABASE, SETTINGS, Store
+
+
+def told(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:
+    """The settings, the directory that their file names count from, and a name for the search."""
+    base, name = Path(), target
+    if target.endswith(".toml") or Path(target).is_file():
+        file = Path(target)
+        config, base, name = read_config(file), file.parent, file.stem
+    else:
+        config = Config()
+        changed = {"system.formula": target, **changed}
+    tree = config.model_dump()
+    for key, value in changed.items():
+        *sections, option = key.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+            if not isinstance(branch, dict):
+                raise NuggetError(f"{key} is not an option: {section} is a value, not a section.")
+        branch[option] = value
+    return make_config(tree, target), base, name
+
+
+def begin(config: Config, base: Path, name: str, out: Path | None = None) -> Search:
+    """A new search in its directory, with copies of the files that it needs.
+
+    All mistakes are found before anything is written.
+    """
+    directory = out or Path("runs") / f"{name}-seed{config.search.seed}"
+    if directory.is_file():
+        raise NuggetError(f"{directory} is a file; choose another directory with --out.")
+    if any((directory / name).exists() for name in (DATABASE, SETTINGS)):
+        raise NuggetError(
+            f"{directory} already holds a search: continue it with `nugget search --resume "
+            f"{directory}`, or choose another directory with --out or another --seed."
+        )
+    files = {
+        "template": _locate(config.system.template, base, "system.template"),
+        "reference": _locate(config.search.reference, base, "search.reference"),
+    }
+    _check(config, files)
+    # The directory is whole in itself: it may be moved, and resumed from anywhere.
+    kept = {}
+    for role, file in files.items():
+        if file is not None:
+            (directory / role).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, directory / role / file.name)
+            kept[role] = f"{role}/{file.name}"
+    system = config.system.model_copy(update={"template": kept.get("template")})
+    search = config.search.model_copy(update={"reference": kept.get("reference")})
+    config = config.model_copy(update={"system": system, "search": search})
+    return Search(Store.create(directory, config))
+
+
+def _locate(name: str | None, base: Path, option: str) -> Path | None:
+    """A file beside the settings, or from here."""
+    if name is None:
+        return None
+    for place in (base / name, Path(name)):
+        if place.is_file():
+            return place
+    where = "" if base == Path() else f" (looked in {base} and here)"
+    raise NuggetError(f"{option}: there is no file {name}{where}.")
+
+
+def _check(config: Config, files: dict[str, Path | None]) -> None:
+    """Try everything that a search needs, so that it does not fail after it has begun."""
+    engine = get_engine(config.engine.name)
+    if not engine.installed():
+        raise NuggetError(
+            f"engine {engine.name!r} is not installed. To install it: {engine.how_to_install}"
+        )
+    system = config.system
+    if files["template"] is not None:
+        system = system.model_copy(update={"template": str(files["template"])})
+    problem = make_problem(system, Path())
+    Learner(config, problem).mixer.probabilities(problem, 0)
+    if files["reference"] is not None:
+        atoms = read_images(files["reference"], -1)[0]
+        if sorted(atoms.numbers) != sorted(problem.numbers):
+            raise NuggetError(
+                f"The reference {files['reference']} is {atoms.get_chemical_formula()}: its atoms "
+                "are not those that are searched for."
+            )
+
+
+def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) -> Result | None:
+    """Run and show a search; None when it was broken off in the middle of an evaluation."""
+    config, directory = search.config, search.store.directory
+    total = config.search.budget if budget is None else budget
+    title = f"{config.system.formula} · {config.engine.name} · {directory}"
+    view = None if quiet else make_view(title, total, live)
+    try:
+        with view or nullcontext(), _polite(search, view):
+            return search.run(None if view is None else view.watch, total)
+    except KeyboardInterrupt:
+        return None
+
+
+@contextmanager
+def _polite(search: Search, view: View | None) -> Iterator[None]:
+    """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluation in flight.
+
+    A second one breaks it off.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    asked = False
+
+    def handle(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        search.stop()
+        if view is not None:
+            view.note("Stopping after this evaluation. Ctrl-C again breaks it off.")
+
+    former = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def report_of(search: Search, result: Result | None) -> dict[str, Any]:
+    """How a search stands, as plain data."""
+    records = search.store.records()
+    good = [record for record in records if record.ok]
+    best = min(good, key=lambda record: record.energy, default=None)
+    directory = search.store.directory
+    return {
+        "directory": str(directory),
+        "formula": search.config.system.formula,
+        "engine": search.config.engine.name,
+        "seed": search.config.search.seed,
+        "evaluations": len(records),
+        "ended": "broken off" if result is None else "stopped" if result.interrupted else "done",
+        "best_energy": None if best is None else best.energy,
+        "best_iteration": None if best is None else best.iteration,
+        "best_generator": None if best is None else best.generator,
+        "best_file": None if best is None else str(directory / BEST),
+        "database": str(search.store.directory / "search.db"),
+        "reference": search.config.search.reference,
+        "found": None if search.reference is None or result is None else result.found,
+        "failures": failures(records),
+        "engine_seconds": sum(record.engine_seconds for record in records),
+        "surrogate_seconds": sum(record.surrogate_seconds for record in records),
+    }
+
+
+def summarise(report: dict[str, Any]) -> None:
+    """The end of a search in one table, and how to go on."""
+    rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
+    if report["best_energy"] is not None:
+        when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"
+        rows += [
+            ("best energy", f"{report['best_energy']:.4f} eV ({when})"),
+            ("best structure", report["best_file"]),
+            ("all structures", f"ase gui {report['database']}"),
+        ]
+    if report["reference"] is not None and report["found"] is not None:
+        rows.append(("reference", "found" if report["found"] else "not found"))
+    rows.append(("failures", counted(report["failures"])))
+    spent = (duration(report[f"{part}_seconds"]) for part in ("surrogate", "engine"))
+    rows.append(("time", "surrogate {}, engine {}".format(*spent)))
+    names = {"done": "Search ended", "stopped": "Search stopped", "broken off": "Search broken off"}
+    facts(f"{names[report['ended']]}: {report['formula']} with {report['engine']}", rows)
+    again = f"nugget search --resume {report['directory']}"
+    if report["ended"] == "done":
+        if not report["found"]:
+            typer.echo(f"To search on: {again} --budget {2 * report['evaluations']}")
+    else:
+        if report["ended"] == "broken off":
+            typer.echo("The evaluation in flight is lost; all others are saved.")
+        typer.echo(f"To continue: {again}")
