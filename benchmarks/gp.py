@@ -72,7 +72,10 @@ def our_training(points: Points, y: np.ndarray, m: int, projected: bool) -> obje
     inducing = KERNEL.inducing(points.x[chosen], points.group[chosen])
     labels = Labels.energies(inducing.forward(points).kappa, y, NOISE, points.sizes)
     regression = SparseRegression.fit(inducing.gram, labels)
-    return ProjectedProcess().fit(regression) if projected else LabelNoise().fit(regression, rng)
+    uncertainty = ProjectedProcess() if projected else None
+    if uncertainty is None:
+        return regression.alpha, LabelNoise().fit(regression, rng)
+    return regression.alpha, uncertainty.fit(regression)
 
 
 def cur(seconds: float) -> dict[str, float]:
@@ -149,19 +152,25 @@ def growth(m: int, count: int, forces: bool, seconds: float) -> dict[str, float]
         return Labels(given.rows[:, :m], given.y, given.noise, given.count, given.kind)
 
     old, new = labels(0, count), labels(count, count + 1)
-    everything = Labels.concatenate([old, new])
+    everything, new_m = Labels.concatenate([old, new]), columns(new)
+    last = points.select([count])
     before = SparseRegression.fit(k_mm[:m, :m], columns(old))
-    # A search never goes back: start from a regression that has grown once already.
-    before = before.add_rows(columns(new))
-    grown_labels = Labels.concatenate([everything, new])
-    new_m = columns(new)
+    committee = LabelNoise()
 
+    # Force rows come from a descriptor and are given to both; everything else is counted.
     def grow() -> object:
-        after = before.add_rows(new_m).add_inducing(k_mm[:, m:], grown_labels.rows[:, m:])
-        return LabelNoise().fit(after, rng)
+        # Growing twice from one parent would copy its rows; a search grows each one once.
+        before._store.used = (len(old), m)
+        inducing.forward(last)
+        after = before.add_rows(new_m).add_inducing(k_mm[:, m:], everything.rows[:, m:])
+        return after.alpha, committee.fit(after, rng)
 
     def refit() -> object:
-        return LabelNoise().fit(SparseRegression.fit(k_mm, grown_labels), rng)
+        CUR(m + 5).select(points, KERNEL, np.random.default_rng(0))
+        fresh = KERNEL.inducing(inducing.z, inducing.group)
+        fresh.forward(points)
+        after = SparseRegression.fit(fresh.gram, everything)
+        return after.alpha, committee.fit(after, rng)
 
     times = common.interleaved({"grow": grow, "refit": refit}, seconds)
     common.table(

@@ -83,6 +83,24 @@ def test_adding_inducing_points_equals_a_fresh_fit(length):
     np.testing.assert_allclose(np.abs(reg.qr[1]), np.abs(fresh.qr[1]), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("noise", [0.05, 1e-9])
+def test_growing_with_few_labels_equals_a_fresh_fit(noise):
+    # Fewer labels than inducing points throughout; tiny noise makes the border inaccurate.
+    _, inducing, _, labels = problem(forces=False, m=30, noise=noise)
+    k = inducing.gram
+    fresh = SparseRegression.fit(k, labels)
+    start = columns(slice_rows(labels, np.arange(9)), slice(0, 25))
+    reg = SparseRegression.fit(k[:25, :25], start)
+    assert reg.few
+    assert reg.alpha.shape == (25,)
+    reg = reg.add_rows(columns(slice_rows(labels, np.arange(9, 12)), slice(0, 25)))
+    reg = reg.add_inducing(k[:, 25:], labels.rows[:, 25:])
+    gram, expected = reg.s.T @ reg.s, fresh.s.T @ fresh.s
+    np.testing.assert_allclose(gram, expected, rtol=1e-9, atol=1e-9 * expected.max())
+    rows = labels.rows
+    np.testing.assert_allclose(rows @ reg.alpha, rows @ fresh.alpha, rtol=1e-8, atol=1e-8)
+
+
 def test_two_branches_from_one_parent_do_not_disturb_each_other():
     _, inducing, _, labels = problem()
     parent = SparseRegression.fit(inducing.gram, slice_rows(labels, np.arange(20)))
@@ -91,6 +109,16 @@ def test_two_branches_from_one_parent_do_not_disturb_each_other():
     second = parent.add_rows(slice_rows(labels, np.arange(30, 40)))
     np.testing.assert_array_equal(first.whitened, before)
     assert not np.array_equal(second.whitened[20:], before[20:])
+
+
+def test_growing_by_more_than_the_spare_room():
+    _, inducing, _, labels = problem(structures=300, forces=False)
+    reg = SparseRegression.fit(inducing.gram[:3, :3], columns(slice_rows(labels, [0]), slice(0, 3)))
+    reg = reg.add_rows(columns(slice_rows(labels, np.arange(1, 300)), slice(0, 3)))
+    reg = reg.add_inducing(inducing.gram[:, 3:], labels.rows[:, 3:])
+    fresh = SparseRegression.fit(inducing.gram, labels)
+    rows = labels.rows
+    np.testing.assert_allclose(rows @ reg.alpha, rows @ fresh.alpha, rtol=1e-8, atol=1e-8)
 
 
 def test_no_labels_predict_the_prior():

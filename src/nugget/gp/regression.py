@@ -90,11 +90,12 @@ class _Store:
     regressions shares one buffer; a second branch from the same parent gets its own copy.
     """
 
-    def __init__(self, rows: Array) -> None:
-        p, m = rows.shape
-        self.buffer = np.empty((p, m))
-        self.buffer[:] = rows
-        self.used = (p, m)
+    def __init__(self, rows: Array, room: tuple[int, int] | None = None) -> None:
+        p, m = rows.shape if room is None else room
+        # Spare rows cost no memory before they are written to.
+        self.buffer = np.empty((p + p // 4 + 64, m + m // 8 + 32))
+        self.used = (rows.shape[0], rows.shape[1])
+        self.buffer[: self.used[0], : self.used[1]] = rows
 
     def append(self, at: tuple[int, int], rows: Array | None, columns: Array | None) -> "_Store":
         p, m = at
@@ -104,9 +105,7 @@ class _Store:
         )
         store = self
         if at != self.used or need[0] > self.buffer.shape[0] or need[1] > self.buffer.shape[1]:
-            store = _Store(np.empty((0, 0)))
-            store.buffer = np.empty((need[0] + need[0] // 4 + 64, need[1] + need[1] // 8 + 32))
-            store.buffer[:p, :m] = self.buffer[:p, :m]
+            store = _Store(self.buffer[:p, :m], need)
         if rows is not None:
             store.buffer[p : need[0], :m] = rows
         if columns is not None:
@@ -208,6 +207,10 @@ class SparseRegression:
             _store=store,
             _qr=None,
         )
+        if grown.few and "s" in self.__dict__:
+            bordered = _border(self.s, grown.whitened[:p], grown.whitened[p:])
+            if bordered is not None:
+                grown.__dict__["s"] = bordered
         if not grown.few and self._qr is not None:
             grown = replace(grown, _qr=grown._updated(*self._qr, p))
         return grown if grown.few else replace(grown, _qr=grown.qr)
@@ -252,6 +255,9 @@ class SparseRegression:
             _qr=None,
         )
         if grown.few:
+            if "s" in self.__dict__:  # new inducing points are further rows of [Bᵀ; I]
+                empty = np.zeros((p, 0))
+                grown.__dict__["s"] = update_qr(self.s, empty, columns.T, empty[:0])[0]
             return grown
         # Block Gram–Schmidt of [columns; 0; I] without Q: as Q = [B; I]R⁻¹, R and B are enough.
         # The second round removes what round-off left in the first ("twice is enough").
@@ -313,6 +319,19 @@ def _whiten(labels: Labels, upper: Array) -> Array:
     return right_solve(rows, upper)
 
 
+def _border(s: Array, b: Array, new: Array) -> Array | None:
+    """S with the rows and columns of further labels, or None where only a new QR is accurate."""
+    p, k = len(b), len(new)
+    side = solve(s, b @ new.T, transposed=True)
+    corner, info = lapack.dpotrf(np.eye(k) + new @ new.T - side.T @ side, lower=0, clean=1)
+    # The corner is at least I; round-off of what is subtracted must stay far below that.
+    if info or np.finfo(float).eps * float(np.sum(side * side)) > 1e-8:
+        return None
+    out = np.zeros((p + k, p + k), order="F")
+    out[:p, :p], out[:p, p:], out[p:, p:] = s, side, corner
+    return out
+
+
 def _grow_cholesky(
     upper: Array, k_new: Array, jitter: float, amplitude: float
 ) -> tuple[Array, float]:
@@ -327,7 +346,8 @@ def _grow_cholesky(
         u22, info = lapack.dpotrf(trial, lower=0, clean=1)
         floor = max(1e-13 * amplitude, 0.5 * trial_jitter)
         if info == 0 and np.min(np.diagonal(u22)) ** 2 >= floor:
-            out = np.zeros((m + k, m + k), order="F")
+            out = np.empty((m + k, m + k), order="F")
             out[:m, :m], out[:m, m:], out[m:, m:] = upper, u12, u22
+            out[m:, :m] = 0.0
             return out, trial_jitter
     raise NuggetError("The new inducing points make the kernel matrix indefinite; refit instead.")
