@@ -14,15 +14,18 @@ from typer.core import TyperGroup
 
 import nugget
 from nugget.cli._errors import handled
+from nugget.cli.calibrate import calibrate
 from nugget.cli.check import check
+from nugget.cli.dataset import dataset
 from nugget.cli.engines import engines
+from nugget.cli.evaluate import evaluate
 from nugget.cli.fit import fit
 from nugget.cli.info import info
 from nugget.cli.init import init
 from nugget.cli.predict import predict
 from nugget.cli.search import search
 
-COMMANDS = (search, init, engines, fit, predict, info, check)
+COMMANDS = (search, init, engines, fit, predict, calibrate, evaluate, info, check, dataset)
 BARE = (init, engines)  # these do their work without arguments; others explain themselves
 
 

@@ -1,0 +1,131 @@
+"""`nugget calibrate`: make the error bars of a model honest."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, facts, number, table
+
+if TYPE_CHECKING:
+    from nugget.calibration import Calibration
+    from nugget.calibration.summary import Metrics
+
+
+class ObjectiveName(StrEnum):
+    calibration_error = "calibration_error"
+    nll = "nll"
+    crps = "crps"
+
+
+class MethodName(StrEnum):
+    levels = "levels"
+    scale = "scale"
+
+
+def calibrate(
+    model: ModelFile,
+    data: DataFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The model file to write. Default: MODEL itself."),
+    ] = None,
+    index: Index = ":",
+    objective: Annotated[
+        ObjectiveName, typer.Option(help="What is minimised over the structures of DATA.")
+    ] = ObjectiveName.calibration_error,
+    method: Annotated[
+        MethodName,
+        typer.Option(
+            help="levels: the noise levels of a committee (a projected process has one factor "
+            "only); scale: one factor on every σ."
+        ),
+    ] = MethodName.levels,
+    resamples: Annotated[
+        int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.", min=0)
+    ] = 40,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
+    """Find the noise levels that make error bars honest, on structures not used for fitting.
+
+    [bold]Examples[/bold]
+
+        nugget calibrate au.model validation.extxyz
+        nugget calibrate au.model all.extxyz.gz -i 225:250 -o calibrated.model
+        nugget calibrate au.model validation.extxyz --objective nll --method scale
+
+    Energies and forces that the model predicts do not change, only their uncertainty. 25 structures
+    are enough for a first calibration, but see the interval. Errors and σ are compared per atom.
+    """
+    import numpy as np
+
+    from nugget.calibration import calibrate as run
+    from nugget.calibration import residuals
+    from nugget.datafiles import read_images
+    from nugget.modelfile import load
+
+    potential = load(model, trust_code=trust)
+    images = read_images(data, index)
+    before = residuals(potential, images).summary()
+    start = time.perf_counter()
+    found = run(
+        potential, images, objective.value, method=method.value,
+        rng=np.random.default_rng(seed), resamples=resamples,
+    )  # fmt: skip
+    seconds = time.perf_counter() - start
+    after = residuals(potential, images).summary()
+    target = model if output is None else output
+    potential.save(target)
+    if json:
+        emit(
+            {
+                "model": target,
+                "seconds": seconds,
+                "calibration": potential.calibration,
+                "before": before.to_dict(),
+                "after": after.to_dict(),
+            }
+        )
+    else:
+        _print(found, before, after, target)
+
+
+_LEVELS = {
+    "label": ("σ_l, noise on energies", "eV/atom"),
+    "prior": ("σ_p, noise on the prior", "eV/atom"),
+    "force": ("σ_lf, noise on forces", "eV/Å"),
+    "scale": ("factor on σ", ""),
+}
+_SHOWN = {
+    "calibration_error": "calibration error",
+    "nll": "negative log-likelihood",
+    "crps": "CRPS, eV/atom",
+    "coverage_1": "labels within 1 σ (0.68)",
+    "coverage_2": "labels within 2 σ (0.95)",
+}
+
+
+def _print(found: Calibration, before: Metrics, after: Metrics, target: Path) -> None:
+    values: dict[str, Any] = dict(found.levels) or {"scale": found.scale}
+    rows = []
+    for name, value in values.items():
+        text, unit = _LEVELS[name]
+        low, high = found.interval.get(name, (None, None))
+        between = "–" if low is None else f"{number(low, 3)} … {number(high, 3)}"
+        rows.append((text, number(value), between, unit))
+    table(f"Calibrated on {found.n} structures", ("", "value", "90 % interval", "unit"), rows)
+    table(
+        "On these structures",
+        ("", "before", "after"),
+        [
+            (text, number(getattr(before, name), 3), number(getattr(after, name), 3))
+            for name, text in _SHOWN.items()
+        ],
+    )
+    facts("Model", [("file", target)])

@@ -1,0 +1,253 @@
+"""Build a data set: many different structures, labelled by an engine, split and ready to fit.
+
+Each labelled candidate (see `streams`) is one row of an ASE database, written in one transaction.
+The data set is the first ones that succeeded, are sensible and have a bond graph that no earlier
+one has. A killed run loses the calculations in flight; the next run goes on with the same
+candidates, and nothing is calculated twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import ase.db
+import numpy as np
+from ase import Atoms
+
+from nugget.datafiles import read_images, write_images
+from nugget.dataset.recipe import Recipe
+from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
+from nugget.errors import NuggetError
+from nugget.search.evaluate import Evaluator, Outcome
+
+DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
+PARTS = ("train", "validation", "test")
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `build` made; plain data."""
+
+    directory: str
+    wanted: int
+    structures: int
+    parts: dict[str, int]
+    streams: dict[str, dict[str, int]]  # verdicts by stream
+    failures: dict[str, int]  # kinds of failures of the engine
+    labelled_now: int
+    labelled_before: int
+    engine_seconds: float
+
+    @property
+    def complete(self) -> bool:
+        return self.structures == self.wanted
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "complete": self.complete}
+
+
+def build(
+    directory: str | Path, recipe: Recipe, workers: int = 1, progress: Progress | None = None
+) -> Report:
+    """Make the data set that `recipe` describes in `directory`, or go on with it.
+
+    Stop it at any moment and call it again: labels that were finished are kept. A larger `count`
+    extends a finished data set; any other change of the recipe is refused.
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        _settle(folder, recipe)
+        streams = _streams(folder, recipe)
+        # No lock file of ASE's: one left by a killed process would block the next for ever.
+        database = ase.db.connect(folder / DATABASE, use_lock_file=False)
+        known = {(row.stream, row.candidate): _result(row) for row in database.select()}
+        before = len(known)
+
+        def advance() -> None:
+            if progress is not None:
+                progress(sum(len(s.accepted) for s in streams), recipe.count)
+
+        with Evaluator(
+            recipe.engine, recipe.options, time_limit=recipe.time_limit,
+            relax_steps=recipe.relax_steps, workers=workers,
+        ) as evaluator:  # fmt: skip
+            now = _work(streams, known, database, evaluator, workers, advance)
+        parts = _split(recipe, [pair for s in streams for pair in s.accepted])
+        for name, images in parts.items():
+            _write(folder / f"{name}.extxyz", images)
+        rows = list(database.select())
+    kinds = [str(row.failure) for row in rows if "failure" in row.key_value_pairs]
+    return Report(
+        directory=str(folder),
+        wanted=recipe.count,
+        structures=sum(len(images) for images in parts.values()),
+        parts={name: len(images) for name, images in parts.items()},
+        streams={s.name: s.counts for s in streams},
+        failures={kind: kinds.count(kind) for kind in sorted(set(kinds))},
+        labelled_now=now,
+        labelled_before=before,
+        engine_seconds=sum(float(row.seconds) for row in rows),
+    )
+
+
+def read_recipe(directory: str | Path) -> Recipe:
+    """The recipe of a data set that was begun."""
+    path = Path(directory) / RECIPE
+    if not path.is_file():
+        raise NuggetError(f"{directory} holds no data set ({RECIPE} is missing).")
+    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _work(
+    streams: list[Stream],
+    known: dict[tuple[str, int], Atoms | str],
+    database: Any,
+    evaluator: Evaluator,
+    workers: int,
+    advance: Callable[[], None],
+) -> int:
+    """Label candidates until every stream has enough; the number of new labels."""
+    running: dict[Future[Outcome], tuple[Stream, int]] = {}
+    made = 0
+    pool = ThreadPoolExecutor(workers)
+    try:
+        while True:
+            while len(running) < workers and (found := _next(streams, known)) is not None:
+                stream, k, atoms = found
+                running[pool.submit(evaluator.evaluate, atoms)] = (stream, k)
+            advance()
+            if not running:
+                return made
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                stream, k = running.pop(done)
+                outcome = done.result()
+                _record(database, stream, k, outcome)
+                made += 1
+                stream.take(k, outcome.atoms if outcome.ok else FAILED)
+    except BaseException:
+        # Ctrl-C: do not wait for engines under way.
+        pool.shutdown(wait=False, cancel_futures=True)
+        evaluator.close()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _next(
+    streams: list[Stream], known: dict[tuple[str, int], Atoms | str]
+) -> tuple[Stream, int, Atoms] | None:
+    """A candidate that has no label yet, from the stream that is furthest behind."""
+    for stream in sorted(streams, key=lambda s: len(s.accepted) / max(s.wanted, 1)):
+        while (found := stream.next()) is not None:
+            k, atoms = found
+            if (stream.name, k) not in known:
+                return stream, k, atoms
+            stream.take(k, known[stream.name, k])
+    return None
+
+
+def _record(database: Any, stream: Stream, k: int, outcome: Outcome) -> None:
+    pairs: dict[str, Any] = {
+        "stream": stream.name,
+        "candidate": k,
+        "generator": str(outcome.atoms.info["generator"]),
+        "seconds": outcome.seconds,
+    }
+    if outcome.failure is not None:
+        pairs["failure"] = outcome.failure
+    database.write(outcome.atoms, key_value_pairs=pairs, data={"reason": outcome.reason})
+
+
+def _result(row: Any) -> Atoms | str:
+    if "failure" in row.key_value_pairs:
+        return FAILED
+    atoms: Atoms = row.toatoms()
+    atoms.info = {name: row[name] for name in ("generator", "stream", "candidate")}
+    return atoms
+
+
+def _streams(folder: Path, recipe: Recipe) -> list[Stream]:
+    if recipe.sources:
+        return [gathered_stream(recipe, _candidates(folder, recipe))]
+    shares = np.full(len(recipe.formulas), recipe.count // len(recipe.formulas))
+    shares[: recipe.count % len(shares)] += 1
+    return [
+        generated_stream(recipe, index, formula, int(wanted))
+        for index, (formula, wanted) in enumerate(zip(recipe.formulas, shares, strict=True))
+    ]
+
+
+def _candidates(folder: Path, recipe: Recipe) -> list[Atoms]:
+    """The structures of all sources, frozen at the first call: a search may still be growing."""
+    path = folder / CANDIDATES
+    if not path.exists():
+        found = [atoms for source in recipe.sources for atoms in read_images(source)]
+        if recipe.formulas:
+            wanted = {Atoms(formula).get_chemical_formula() for formula in recipe.formulas}
+            found = [atoms for atoms in found if atoms.get_chemical_formula() in wanted]
+        if not found:
+            raise NuggetError(f"No structure of {', '.join(recipe.sources)} has these formulas.")
+        bare = [Atoms(a.numbers, a.positions, cell=a.cell, pbc=a.pbc) for a in found]
+        _write(path, bare)
+    return read_images(path)
+
+
+def _split(recipe: Recipe, accepted: list[tuple[int, Atoms]]) -> dict[str, list[Atoms]]:
+    """Train, validation and test, at random but reproducibly, in shares of `recipe.split`."""
+    images = [atoms for _, atoms in accepted]
+    order = np.random.default_rng([recipe.seed, 0, 0, 1]).permutation(len(images))
+    ends = np.rint(np.cumsum(recipe.split) / sum(recipe.split) * len(images)).astype(int)
+    pieces = np.split(order, ends[:-1])
+    return {name: [images[k] for k in piece] for name, piece in zip(PARTS, pieces, strict=True)}
+
+
+def _write(path: Path, images: list[Atoms]) -> None:
+    """All or nothing; an empty part leaves no file."""
+    if not images:
+        path.unlink(missing_ok=True)
+        return
+    partial = path.with_name(f"partial-{path.name}")
+    write_images(partial, images)
+    os.replace(partial, path)
+
+
+def _settle(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe, or see that it is the one the data set was begun with."""
+    path = folder / RECIPE
+    if path.exists():
+        old = read_recipe(folder)
+        if different := recipe.differs_from(old):
+            raise NuggetError(
+                f"{folder} was begun with another {different[0]} "
+                f"({getattr(old, different[0])}); choose another directory with --out, or "
+                f"continue with `nugget dataset --resume {folder}`."
+            )
+        if recipe.count < old.count:
+            raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(recipe.to_dict(), indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the kernel frees the lock of a killed one."""
+    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NuggetError(
+                f"{folder} is in use by another process: wait for it, or stop it."
+            ) from None
+        yield
