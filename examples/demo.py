@@ -1,88 +1,59 @@
-"""Fit a potential to gold clusters made on the spot, and see that it knows what it does not know.
+"""Find the gold tetrahedron: an Au20 search with GFN1-xTB, from random atoms to the end.
 
-Thirty small clusters are labelled with GFN1-xTB (tight binding, a few seconds), the potential is
-fitted to their energies and forces, and then asked about clusters like those, and unlike those.
+The same as `nugget search Au20`, with two differences: it stops as soon as an evaluated structure
+has the bonds of the tetrahedron, and afterwards it says whether the lowest structure is the
+tetrahedron. Stop it with Ctrl-C and start it again: it goes on where it was.
 """
 
 from __future__ import annotations
 
-import time
+import sys
+from pathlib import Path
 
 import numpy as np
 from ase import Atoms
-from ase.calculators.singlepoint import SinglePointCalculator
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from ase.io import write
 
-from nugget import RBF, SOAP, Potential
-from nugget.engines import make_calculator
-from nugget.priors import Repulsion, SpeciesEnergies
+from nugget.cli._search import follow, report_of, summarise
+from nugget.identity import degree_sequence, same_graph
+from nugget.search import Search, make_config
 
-SPACING = 2.75  # Å, about a bond of gold
-console = Console()
+OUT = Path("runs/demo")
+REFERENCE = "tetrahedron.extxyz"
 
 
-def cluster(n: int, rng: np.random.Generator, stretch: float = 1.0) -> Atoms:
-    """A compact cluster: every new atom touches one that is there, and comes too near to none."""
-    places = [np.zeros(3)]
-    while len(places) < n:
-        direction = rng.normal(size=3)
-        direction /= np.linalg.norm(direction)
-        trial = places[rng.integers(len(places))] + SPACING * direction
-        if min(np.linalg.norm(trial - place) for place in places) > 0.95 * SPACING:
-            places.append(trial)
-    positions = stretch * (np.array(places) + rng.normal(0, 0.08, (n, 3)))
-    return Atoms(f"Au{n}", positions=positions)
+def tetrahedron(edge: int = 4, bond: float = 2.85) -> Atoms:
+    """A piece of the gold crystal with `edge` atoms along each edge: 20 for 4."""
+    step = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1]]) * bond / np.sqrt(2)
+    spots = [(i, j, k) for i in range(edge) for j in range(edge - i) for k in range(edge - i - j)]
+    return Atoms(f"Au{len(spots)}", np.array(spots) @ step)
 
 
-def labelled(atoms: Atoms) -> Atoms:
-    """With energy and forces of GFN1-xTB."""
-    work = atoms.copy()
-    work.calc = make_calculator("gfn1-xtb")
-    results = {"energy": work.get_potential_energy(), "forces": work.get_forces()}
-    atoms.calc = SinglePointCalculator(atoms, **results)
-    return atoms
-
-
-def main() -> None:
-    rng = np.random.default_rng(1)
-    train = [cluster(n, rng) for n in rng.integers(6, 10, 30)]
-    train = [labelled(atoms) for atoms in track(train, "GFN1-xTB labels", console=console)]
-
-    start = time.perf_counter()
-    potential = Potential(SOAP(["Au"]), RBF(), prior=[SpeciesEnergies(), Repulsion()]).fit(train)
-    fitted = potential.fitted
-    console.print(
-        f"Fitted {fitted.regression.y.size} labels with {len(fitted.inducing)} inducing points "
-        f"in {time.perf_counter() - start:.1f} s.\n"
-    )
-
-    asked = [("alike", cluster(8, rng)) for _ in range(4)]
-    asked += [("larger", cluster(13, rng)) for _ in range(2)]
-    asked += [("squeezed", cluster(8, rng, stretch=0.85)) for _ in range(2)]
-    asked += [("a pair", Atoms("Au2", positions=[[0, 0, 0], [0, 0, 2.4]]))]
-
-    found = potential.predict([atoms for _, atoms in asked])
-    table = Table(title="Predictions for clusters that were not trained on")
-    for column in ("", "formula", "E / eV", "σ / meV/atom", "true E / eV", "error / meV/atom"):
-        table.add_column(column, justify="left" if column in ("", "formula") else "right")
-    for s, (kind, atoms) in enumerate(asked):
-        truth, n = labelled(atoms).get_potential_energy(), len(atoms)
-        table.add_row(
-            kind,
-            atoms.get_chemical_formula(),
-            f"{found.energy[s]:.3f}",
-            f"{1e3 * found.energy_uncertainty[s] / n:.1f}",
-            f"{truth:.3f}",
-            f"{1e3 * (found.energy[s] - truth) / n:+.1f}",
-        )
-    console.print(table)
-    console.print(
-        "σ is larger where structures are unlike those that were learnt. Its overall size follows "
-        "from noise levels, which are to be calibrated on structures that were left out."
-    )
+def main() -> int:
+    if not (OUT / "config.toml").exists():
+        OUT.mkdir(parents=True, exist_ok=True)
+        # Only its bonds are compared, so the crystal's geometry will do. The search does not
+        # learn from it: it is looked at after each evaluation, to know when to stop.
+        write(OUT / REFERENCE, tetrahedron())
+        Search.create(make_config({"search": {"reference": REFERENCE}}), OUT)
+    search = Search.resume(OUT)
+    result = follow(search, None, live=True)
+    report = report_of(search, result)
+    summarise(report)
+    if result is None or result.interrupted:
+        return 130
+    if result.best is None:
+        print("No evaluation succeeded.")
+        return 1
+    best = result.best.atoms
+    is_it = same_graph(best, tetrahedron())
+    print(f"\nThe lowest structure is in {report['best_file']}, E = {result.best.energy:.3f} eV.")
+    print(f"Is it the tetrahedron? {'Yes' if is_it else 'No'}: the atoms have", end=" ")
+    counts = np.bincount(degree_sequence(best))
+    print(", ".join(f"{n}× {k}" for k, n in enumerate(counts) if n), "neighbours", end="")
+    print("." if is_it else "; those of the tetrahedron have 4× 3, 12× 6, 4× 9.")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
