@@ -155,6 +155,7 @@ def growth(m: int, count: int, forces: bool, seconds: float) -> dict[str, float]
     everything, new_m = Labels.concatenate([old, new]), columns(new)
     last = points.select([count])
     before = SparseRegression.fit(k_mm[:m, :m], columns(old))
+    assert before.alpha.size == m  # a model in use has its weights
     committee = LabelNoise()
 
     # Force rows come from a descriptor and are given to both; everything else is counted.
