@@ -195,7 +195,7 @@ def prediction(m: int, seconds: float) -> dict[str, float]:
     exact = LabelNoise().fit(regression, rng)
     committees = {
         "exact": exact,
-        "exact, thinned to 1e-3": exact.thinned(kappa),
+        "exact, thinned to 1e-4": exact.thinned(kappa),
         "10 members": LabelNoise(members=10).fit(regression, rng),
     }
     projected = ProjectedProcess().fit(regression)

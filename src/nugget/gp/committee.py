@@ -182,11 +182,12 @@ class Committee:
         draws = rng.standard_normal((10 if n is None else n, w.shape[1]))
         return alpha + draws @ w.T, draws @ rho
 
-    def thinned(self, kappa: Array, tolerance: float = 1e-3) -> "Committee":
+    def thinned(self, kappa: Array, tolerance: float = 1e-4) -> "Committee":
         """An exact committee with fewer columns, for speed with single structures.
 
         For every row of `kappa` (the training structures, say) the label part and the force part
-        of σ keep their values to the relative `tolerance`; elsewhere expect about ten times that.
+        of σ keep their values to the relative `tolerance`. Elsewhere the loss is larger: on gold
+        clusters unlike any in the training set it was 100 times the default, i.e. 1 %.
         """
         if self.sampled:
             return self
