@@ -52,7 +52,7 @@ class Stream:
 
     def next(self) -> tuple[int, Atoms] | None:
         """The next candidate worth labelling, or None if none is needed now."""
-        while not self.ended and len(self.accepted) + self.issued - self.folded < self.wanted:
+        while not self.ended and len(self.accepted) + self._hopes() < self.wanted:
             k = self.issued
             candidate = self.make(k)
             if candidate is None:
@@ -70,6 +70,11 @@ class Stream:
             self.starts.add(key)
             return k, atoms
         return None
+
+    def _hopes(self) -> int:
+        """Candidates not decided yet that may still be accepted."""
+        hopeless = sum(isinstance(result, str) for result in self.results.values())
+        return self.issued - self.folded - hopeless
 
     def take(self, k: int, result: Atoms | str) -> None:
         """What came of candidate k; decisions are made in the order of k."""
@@ -99,13 +104,14 @@ class Stream:
 def generated_stream(recipe: Recipe, index: int, formula: str, wanted: int) -> Stream:
     """Candidates from generators, relaxed on a crude pair potential."""
     problem = Problem.cluster(formula)
-    names = [n for n in recipe.generators if make_generator(n).suits(problem)]
-    if not names:
+    generators = [make_generator(name) for name in recipe.generators]
+    usable = [g for g in generators if g.suits(problem) and not g.needs]
+    if not usable:
         raise NuggetError(
-            f"None of the generators {', '.join(recipe.generators)} can make {formula}; "
-            "add random_cluster."
+            f"None of the generators {', '.join(recipe.generators)} can make {formula} from "
+            "nothing; add random_cluster."
         )
-    mixer = Mixer([make_generator(name) for name in names])
+    mixer = Mixer(usable)
     well = PairWell()
 
     def make(k: int) -> Candidate:
