@@ -18,7 +18,7 @@ _HOME = {
     "ProjectedProcess": "nugget.gp.projected",
     "SparseGPRegressor": "nugget.gp.sklearn",
     "Potential": "nugget.potential",
-    "Prediction": "nugget.potential",
+    "Prediction": "nugget.prediction",
     "NuggetError": "nugget.errors",
 }
 

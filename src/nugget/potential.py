@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from nugget.gp.kernels import RBF, Inducing, KernelRows
 from nugget.gp.points import Points
 from nugget.gp.projected import Projected, ProjectedProcess
 from nugget.gp.regression import SparseRegression
-from nugget.labels import VOIGT, gradient_rows
+from nugget.prediction import Prediction, Want, answer, joined, need_volume
 from nugget.priors import Prior, PriorValues, as_prior
-from nugget.training import Training, label_rows, prior_force_variance
+from nugget.training import Training, label_rows
 
 if TYPE_CHECKING:
     from nugget.calculators import NuggetCalculator
@@ -33,20 +33,6 @@ Progress = Callable[[int, int], None]
 
 # Kernel elements that travel together: enough for BLAS to be busy, few enough for the cache.
 _CHUNK = 2**20
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """What was asked for; the rest is None. eV and Å, whole structures unless said."""
-
-    energy: Floats  # (B,)
-    energies: list[Floats] | None = None  # per atom, (N,) each
-    forces: list[Floats] | None = None  # (N, 3) each
-    stress: Floats | None = None  # (B, 6), eV/Å³, Voigt
-    energy_uncertainty: Floats | None = None  # (B,) standard deviations
-    uncertainty_gradient: list[Floats] | None = None  # (N, 3) each
-    energies_uncertainty: list[Floats] | None = None  # per atom, (N,) each
-    forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,19 +204,19 @@ class Potential:
         """Predict exactly what is asked for; structures of any kind together."""
         batch = as_batch(images)
         if stress:
-            _need_volume(batch)
-        want = _Want(
+            need_volume(batch)
+        want = Want(
             forces, uncertainty, uncertainty_gradient, energies, stress,
             energies_uncertainty, forces_uncertainty,
         )  # fmt: skip
         if len(batch) == 1:
-            return self._predict(batch, want)
+            return answer(self, batch, want)
         parts = []
         for chunk in self._chunks(batch):
-            parts.append(self._predict(batch.select(chunk), want))
+            parts.append(answer(self, batch.select(chunk), want))
             if progress is not None:
                 progress(int(chunk[-1]) + 1, len(batch))
-        return _joined(parts)
+        return joined(parts)
 
     def _chunks(self, batch: Batch) -> Iterator[NDArray[np.int64]]:
         rows = max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
@@ -249,46 +235,6 @@ class Potential:
         env = self.descriptor.compute(batch, pairs)
         return env, fit.inducing.forward(_points(env)), fit.prior.evaluate(batch, env.pairs)
 
-    def _predict(self, batch: Batch, want: _Want) -> Prediction:
-        fit = self.fitted
-        alpha = fit.regression.alpha
-        env, rows, prior = self.forward(batch)
-        out: dict[str, Any] = {
-            "energy": rows.kappa @ alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
-        }
-        if want.energies:
-            out["energies"] = batch.split(rows.k @ alpha + prior.energies)
-        weights = []  # of κ, one per road back: the mean first, then σ
-        if want.forces or want.stress:
-            weights.append(alpha)
-        extra = None
-        if want.uncertainty or want.uncertainty_gradient:
-            sigma, b, extra = self.sigma(env, rows)
-            out["energy_uncertainty"] = sigma
-            if want.uncertainty_gradient:
-                weights.append(b)
-        if weights:
-            if len(weights) == 1:
-                grad = rows.pullback(weights[0])[None]
-            else:
-                grad = rows.pullback(np.stack([np.broadcast_to(alpha, b.shape), b]))
-            if want.uncertainty_gradient and extra is not None:
-                grad[-1] += extra
-            positions, strain = env.pullback_strain(grad)
-            if want.uncertainty_gradient:
-                out["uncertainty_gradient"] = batch.split(positions[-1])
-            if want.forces:
-                total = positions[0] if prior.gradient is None else positions[0] + prior.gradient
-                out["forces"] = batch.split(-total)
-            if want.stress:
-                virial = strain[0] if prior.strain is None else strain[0] + prior.strain
-                out["stress"] = _voigt(virial, batch)
-        if want.energies_uncertainty:
-            out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
-        if want.forces_uncertainty:
-            out["forces_uncertainty"] = self._forces_uncertainty(env, rows)
-        return Prediction(**out)
-
     def sigma(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
         """σ (B,), its weights b (B, m) on ∇κ, and the rest of its gradient by features."""
         fitted = self.fitted.uncertainty
@@ -298,15 +244,6 @@ class Potential:
         self_sum = self.kernel.self_sum(rows.points)
         sigma, b, weight = fitted.sigma(rows.kappa, sizes, self_sum.value)
         return sigma, b, self_sum.pullback(weight)
-
-    def _forces_uncertainty(self, env: Environments, rows: KernelRows) -> list[Floats]:
-        fitted = self.fitted.uncertainty
-        slopes = gradient_rows(env, rows)[0].reshape(-1, rows.n_inducing)
-        if isinstance(fitted, Committee):
-            flat = fitted.rows_sigma(slopes)
-        else:
-            flat = fitted.rows_sigma(slopes, prior_force_variance(env, self.kernel).ravel())
-        return env.batch.split(flat.reshape(-1, 3))
 
     # ------------------------------------------------------------------ surfaces
 
@@ -338,38 +275,5 @@ class Potential:
         return load(path)
 
 
-@dataclass(frozen=True)
-class _Want:
-    forces: bool
-    uncertainty: bool
-    uncertainty_gradient: bool
-    energies: bool
-    stress: bool
-    energies_uncertainty: bool
-    forces_uncertainty: bool
-
-
 def _points(env: Environments) -> Points:
     return Points(env.values, env.batch.offsets, env.species)
-
-
-def _joined(parts: list[Prediction]) -> Prediction:
-    joined: dict[str, Any] = {}
-    for item in fields(Prediction):
-        values = [getattr(part, item.name) for part in parts]
-        if isinstance(values[0], list):
-            joined[item.name] = [array for value in values for array in value]
-        elif values[0] is not None:
-            joined[item.name] = np.concatenate(values)
-    return Prediction(**joined)
-
-
-def _need_volume(batch: Batch) -> None:
-    for s in range(len(batch)):
-        if abs(np.linalg.det(batch.cells[s])) < 1e-9:
-            raise NuggetError(f"Structure {s} has no cell volume, so it has no stress: set a cell.")
-
-
-def _voigt(virial: Floats, batch: Batch) -> Floats:
-    volume = np.abs(np.linalg.det(batch.cells))
-    return np.stack([0.5 * (virial[:, a, b] + virial[:, b, a]) / volume for a, b in VOIGT], axis=1)

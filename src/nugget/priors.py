@@ -17,15 +17,12 @@ from ase import Atoms
 from ase.data import atomic_numbers, chemical_symbols, covalent_radii
 from numpy.typing import NDArray
 
+from nugget._pair_loops import REACH, REPULSION, WELL, pair_sum
 from nugget.batch import Batch, Pairs, as_batch, find_pairs
 from nugget.errors import NuggetError
-from nugget.jit import FAST, njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-# A pair well ends at this many times its own bond length.
-_WELL_REACH = 2.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +117,7 @@ class Repulsion:
         return self
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
-        radii = _radii(batch) * self.reach
-        if pairs is None:
-            pairs = find_pairs(batch, 2.0 * float(radii.max()))
-        energies = np.zeros(len(batch.positions))
-        gradient = np.zeros_like(batch.positions)
-        strain = np.zeros((len(batch), 3, 3))
-        _repel(
-            batch.positions, radii, batch.owner, pairs.i, pairs.j, pairs.shift,
-            self.strength, energies, gradient, strain,
-        )  # fmt: skip
-        return PriorValues(energies, gradient, strain)
+        return _pair_term(batch, pairs, REPULSION, self.reach, self.strength, 0.0)
 
     def settings(self) -> dict[str, Any]:
         return {"kind": "repulsion", "strength": self.strength, "reach": self.reach}
@@ -152,17 +139,7 @@ class PairWell:
         return self
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
-        radii = _radii(batch) * self.length
-        if pairs is None:
-            pairs = find_pairs(batch, 2 * _WELL_REACH * float(radii.max()))
-        energies = np.zeros(len(batch.positions))
-        gradient = np.zeros_like(batch.positions)
-        strain = np.zeros((len(batch), 3, 3))
-        _attract(
-            batch.positions, radii, batch.owner, pairs.i, pairs.j, pairs.shift,
-            self.depth, self.stiffness, energies, gradient, strain,
-        )  # fmt: skip
-        return PriorValues(energies, gradient, strain)
+        return _pair_term(batch, pairs, WELL, self.length, self.depth, self.stiffness)
 
     def __call__(self, images: Sequence[Atoms]) -> tuple[Floats, list[Floats]]:
         """As a surface to relax on: values and gradients."""
@@ -260,8 +237,20 @@ def as_prior(prior: Prior | Sequence[Prior] | None) -> Prior:
     return SumPrior(tuple(prior)) if isinstance(prior, Sequence) else prior
 
 
-def _radii(batch: Batch) -> Floats:
-    return np.asarray(np.nan_to_num(covalent_radii, nan=1.5)[batch.numbers])
+def _pair_term(
+    batch: Batch, pairs: Pairs | None, kind: int, factor: float, height: float, stiffness: float
+) -> PriorValues:
+    """A sum over pairs whose bond lengths are `factor` times the sums of covalent radii."""
+    radii = np.asarray(np.nan_to_num(covalent_radii, nan=1.5)[batch.numbers]) * factor
+    if pairs is None:
+        pairs = find_pairs(batch, 2 * REACH[kind] * float(radii.max()))
+    energies, gradient = np.zeros(len(batch.positions)), np.zeros_like(batch.positions)
+    strain = np.zeros((len(batch), 3, 3))
+    pair_sum(
+        batch.positions, radii, batch.owner, pairs.i, pairs.j, pairs.shift,
+        kind, height, stiffness, energies, gradient, strain,
+    )  # fmt: skip
+    return PriorValues(energies, gradient, strain)
 
 
 def _plus(a: Floats | None, b: Floats | None) -> Floats | None:
@@ -272,86 +261,3 @@ def _plus(a: Floats | None, b: Floats | None) -> Floats | None:
 
 def _totals(values: PriorValues, batch: Batch) -> Floats:
     return np.add.reduceat(values.energies, batch.offsets[:-1])
-
-
-@njit(cache=True, fastmath=FAST)
-def _repel(
-    positions: Floats,
-    radii: Floats,
-    owner: Ints,
-    i: Ints,
-    j: Ints,
-    shift: Floats,
-    strength: float,
-    energies: Floats,
-    gradient: Floats,
-    strain: Floats,
-) -> None:
-    d = np.empty(3)
-    for p in range(len(i)):
-        a, b = i[p], j[p]
-        r2 = 0.0
-        for axis in range(3):
-            d[axis] = positions[b, axis] + shift[p, axis] - positions[a, axis]
-            r2 += d[axis] * d[axis]
-        reach = radii[a] + radii[b]
-        if r2 >= reach * reach:
-            continue
-        # Atoms on top of each other still need a direction to part in.
-        r = np.sqrt(r2)
-        if r < 1e-6:
-            d[0], d[1], d[2] = 1e-6, 0.0, 0.0
-            r = 1e-6
-        u = reach / r - 1.0
-        half = 0.5 * strength * u * u * u
-        energies[a] += half
-        energies[b] += half
-        slope = -3.0 * strength * u * u * reach / (r * r)
-        for axis in range(3):
-            g = slope * d[axis] / r
-            gradient[b, axis] += g
-            gradient[a, axis] -= g
-            for other in range(3):
-                strain[owner[a], axis, other] += g * d[other]
-
-
-@njit(cache=True, fastmath=FAST)
-def _attract(
-    positions: Floats,
-    radii: Floats,
-    owner: Ints,
-    i: Ints,
-    j: Ints,
-    shift: Floats,
-    depth: float,
-    stiffness: float,
-    energies: Floats,
-    gradient: Floats,
-    strain: Floats,
-) -> None:
-    d = np.empty(3)
-    for p in range(len(i)):
-        a, b = i[p], j[p]
-        r2 = 0.0
-        for axis in range(3):
-            d[axis] = positions[b, axis] + shift[p, axis] - positions[a, axis]
-            r2 += d[axis] * d[axis]
-        bond = radii[a] + radii[b]
-        reach2 = (_WELL_REACH * bond) ** 2
-        if r2 >= reach2 or r2 == 0.0:
-            continue
-        r = np.sqrt(r2)
-        e = np.exp(-stiffness * (r / bond - 1.0))
-        well = depth * e * (e - 2.0)
-        slope = -2.0 * stiffness / bond * depth * e * (e - 1.0)
-        left = 1.0 - r2 / reach2
-        half = 0.5 * well * left * left
-        energies[a] += half
-        energies[b] += half
-        total = slope * left * left - well * 4.0 * left * r / reach2
-        for axis in range(3):
-            g = total * d[axis] / r
-            gradient[b, axis] += g
-            gradient[a, axis] -= g
-            for other in range(3):
-                strain[owner[a], axis, other] += g * d[other]

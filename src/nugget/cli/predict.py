@@ -12,7 +12,7 @@ from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, fa
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from nugget.potential import Prediction
+    from nugget.prediction import Prediction
 
 _SHOWN = 20
 

@@ -1,0 +1,125 @@
+"""Predictions: what can be asked of a fitted potential, and how the answers are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget.batch import Batch
+from nugget.descriptors.soap import Environments
+from nugget.errors import NuggetError
+from nugget.gp.committee import Committee
+from nugget.gp.kernels import KernelRows
+from nugget.labels import VOIGT, gradient_rows
+from nugget.training import prior_force_variance
+
+if TYPE_CHECKING:
+    from nugget.potential import Potential
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What was asked for; the rest is None. eV and Å, whole structures unless said."""
+
+    energy: Floats  # (B,)
+    energies: list[Floats] | None = None  # per atom, (N,) each
+    forces: list[Floats] | None = None  # (N, 3) each
+    stress: Floats | None = None  # (B, 6), eV/Å³, Voigt
+    energy_uncertainty: Floats | None = None  # (B,) standard deviations
+    uncertainty_gradient: list[Floats] | None = None  # (N, 3) each
+    energies_uncertainty: list[Floats] | None = None  # per atom, (N,) each
+    forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
+
+
+@dataclass(frozen=True)
+class Want:
+    """Which outputs are asked for."""
+
+    forces: bool
+    uncertainty: bool
+    uncertainty_gradient: bool
+    energies: bool
+    stress: bool
+    energies_uncertainty: bool
+    forces_uncertainty: bool
+
+
+def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
+    """Exactly what is wanted, for one batch: one road forward, at most one back."""
+    fit = potential.fitted
+    alpha = fit.regression.alpha
+    env, rows, prior = potential.forward(batch)
+    out: dict[str, Any] = {
+        "energy": rows.kappa @ alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
+    }
+    if want.energies:
+        out["energies"] = batch.split(rows.k @ alpha + prior.energies)
+    weights = []  # of κ, one per road back: the mean first, then σ
+    if want.forces or want.stress:
+        weights.append(alpha)
+    extra = None
+    if want.uncertainty or want.uncertainty_gradient:
+        sigma, b, extra = potential.sigma(env, rows)
+        out["energy_uncertainty"] = sigma
+        if want.uncertainty_gradient:
+            weights.append(b)
+    if weights:
+        if len(weights) == 1:
+            grad = rows.pullback(weights[0])[None]
+        else:
+            grad = rows.pullback(np.stack([np.broadcast_to(alpha, b.shape), b]))
+        if want.uncertainty_gradient and extra is not None:
+            grad[-1] += extra
+        positions, strain = env.pullback_strain(grad)
+        if want.uncertainty_gradient:
+            out["uncertainty_gradient"] = batch.split(positions[-1])
+        if want.forces:
+            total = positions[0] if prior.gradient is None else positions[0] + prior.gradient
+            out["forces"] = batch.split(-total)
+        if want.stress:
+            virial = strain[0] if prior.strain is None else strain[0] + prior.strain
+            out["stress"] = _voigt(virial, batch)
+    if want.energies_uncertainty:
+        out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
+    if want.forces_uncertainty:
+        out["forces_uncertainty"] = _forces_uncertainty(potential, env, rows)
+    return Prediction(**out)
+
+
+def _forces_uncertainty(potential: Potential, env: Environments, rows: KernelRows) -> list[Floats]:
+    fitted = potential.fitted.uncertainty
+    slopes = gradient_rows(env, rows)[0].reshape(-1, rows.n_inducing)
+    if isinstance(fitted, Committee):
+        flat = fitted.rows_sigma(slopes)
+    else:
+        flat = fitted.rows_sigma(slopes, prior_force_variance(env, potential.kernel).ravel())
+    return env.batch.split(flat.reshape(-1, 3))
+
+
+def joined(parts: list[Prediction]) -> Prediction:
+    """The answers for several batches as one."""
+    joined: dict[str, Any] = {}
+    for item in fields(Prediction):
+        values = [getattr(part, item.name) for part in parts]
+        if isinstance(values[0], list):
+            joined[item.name] = [array for value in values for array in value]
+        elif values[0] is not None:
+            joined[item.name] = np.concatenate(values)
+    return Prediction(**joined)
+
+
+def need_volume(batch: Batch) -> None:
+    """Refuse a stress where there is no volume."""
+    for s in range(len(batch)):
+        if abs(np.linalg.det(batch.cells[s])) < 1e-9:
+            raise NuggetError(f"Structure {s} has no cell volume, so it has no stress: set a cell.")
+
+
+def _voigt(virial: Floats, batch: Batch) -> Floats:
+    volume = np.abs(np.linalg.det(batch.cells))
+    return np.stack([0.5 * (virial[:, a, b] + virial[:, b, a]) / volume for a, b in VOIGT], axis=1)
