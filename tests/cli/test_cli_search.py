@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ase.build import fcc111
+from ase.io import read
+from systems import gold_cluster
+from typer.testing import CliRunner
+
+from nugget.cli import _search
+from nugget.cli.main import app
+from nugget.cli.search import search as search_command
+from nugget.engines import DEFAULT, describe_engines
+from nugget.search.config import Config, make_config, read_config
+from nugget.search.store import Store
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--engine", "emt", "--candidates", 3, "--set", "search.relax_steps=20")
+
+
+def nugget(*arguments: object, code: int = 0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def parsed(*arguments: object, code: int = 0) -> dict:
+    return json.loads(nugget(*arguments, "--json", code=code).stdout)
+
+
+def refused(*arguments: object) -> str:
+    """The one line on stderr of a command that cannot do its work."""
+    result = nugget(*arguments, code=2)
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("Error: ")
+    return lines[0]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def energies(directory: str) -> list[float]:
+    return [record.energy for record in Store.open(Path(directory)).records()]
+
+
+def test_a_formula_is_enough_and_a_search_can_be_continued():
+    """Six evaluations and two more are the same as eight at once."""
+    first = nugget("search", "Au6", *SMALL, "--budget", 6)
+    lines = first.stdout.splitlines()
+    assert lines[0] == "Au6 · emt · runs/Au6-seed0"
+    assert [line.split()[0] for line in lines[1:7]] == [f"{k}/6" for k in range(1, 7)]
+    assert "expected" in lines[6]  # by then there is a model
+    assert "nugget search --resume runs/Au6-seed0 --budget 12" in first.stdout
+    best = min(energies("runs/Au6-seed0"))
+    assert f"{best:.4f} eV" in first.stdout.split("best energy")[1].splitlines()[0]
+    assert read("runs/Au6-seed0/best.extxyz").get_potential_energy() == pytest.approx(best)
+
+    told = refused("search", "Au6", *SMALL)
+    assert "nugget search --resume runs/Au6-seed0" in told
+    assert len(energies("runs/Au6-seed0")) == 6
+
+    report = parsed("search", "--resume", "runs/Au6-seed0", "--budget", 8)
+    whole = parsed("search", "Au6", *SMALL, "--budget", 8, "--out", "whole")
+    assert energies("runs/Au6-seed0") == energies("whole")
+    for one in (report, whole):
+        assert one["evaluations"] == 8
+        assert one["ended"] == "done"
+        assert one["best_energy"] == min(energies("whole"))
+        assert one["found"] is None
+        assert one["failures"] == {}
+    assert whole["best_file"] == "whole/best.extxyz"
+    # Nothing is left to do; that is no mistake.
+    assert parsed("search", "--resume", "whole")["evaluations"] == 8
+
+
+def test_options_reach_the_settings():
+    tree, base, name = _search.told(
+        "Cu3",
+        {"search.kappa": 1.5, "model.use_forces": False, "search.generators.melt": 0.0},
+    )
+    assert (tree.system.formula, base, name) == ("Cu3", Path(), "Cu3")
+    assert (tree.search.kappa, tree.model.use_forces) == (1.5, False)
+    assert tree.search.generators == {**Config().search.generators, "melt": 0.0}
+    nugget(
+        "search", "Au4", *SMALL, "--budget", 1, "--kappa", 3, "--seed", 7, "--no-forces",
+        "--set", "model.baseline=repulsion", "--set", 'search.parents="best"',
+    )  # fmt: skip
+    assert read_config(Path("runs/Au4-seed7/config.toml")) == make_config(
+        {
+            "system": {"formula": "Au4"},
+            "engine": {"name": "emt"},
+            "model": {"use_forces": False, "baseline": "repulsion"},
+            "search": {
+                "budget": 1,
+                "kappa": 3,
+                "seed": 7,
+                "candidates": 3,
+                "relax_steps": 20,
+                "parents": "best",
+            },
+        }
+    )
+
+
+def test_a_reference_ends_the_search():
+    """Three atoms in a triangle are soon found; the copy in the directory keeps it whole."""
+    triangle = gold_cluster(3, 0, rattle=0.0)
+    triangle.set_distance(0, 1, 2.7)
+    triangle.write("three.xyz")
+    report = parsed("search", "Au3", *SMALL, "--budget", 12, "--reference", "three.xyz")
+    if not report["found"]:
+        pytest.fail(f"no triangle among {report['evaluations']} structures")
+    assert report["evaluations"] < 12
+    Path("three.xyz").unlink()
+    Path("runs").rename("elsewhere")
+    again = nugget("search", "--resume", "elsewhere/Au3-seed0")
+    assert "reference      │ found" in again.stdout
+    assert "To search on" not in again.stdout
+
+
+def test_files_count_from_the_settings(here):
+    """A slab beside the TOML file is found from anywhere, copied, and stays as it was."""
+    (here / "project").mkdir()
+    slab = fcc111("Cu", (2, 2, 2), vacuum=5.0)
+    slab.write("project/slab.traj")
+    nugget("init", "Cu", "--engine", "emt", "--template", "slab.traj", "-o", "project/ads.toml")
+    report = parsed(
+        "search", "project/ads.toml", "--budget", 2, "--set", "model.cutoff=4.0", "--out", "ads"
+    )
+    assert report["evaluations"] == 2
+    record = Store.open(here / "ads").records()[-1]
+    assert str(record.atoms.symbols) == "Cu9"
+    assert (record.atoms.positions[:8] == slab.positions).all()
+    (here / "project" / "slab.traj").unlink()
+    assert parsed("search", "--resume", "ads", "--budget", 3)["evaluations"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["Qx7"], "Qx"),
+        (["Au6", "--engine", "emtt"], "did you mean 'emt'?"),
+        (["Au6", "--engine", "no_such_module:make"], "is not installed"),
+        (["Au6", "--kappa", "-1"], "search.kappa"),
+        (["Au6", "--set", "search.buget=3"], "did you mean 'budget'?"),
+        (["Au6", "--set", "search.budget.x=3"], "budget is a value"),
+        (["Au6", "--set", "hops"], "section.option=value"),
+        (["Au6", "--set", "search.generators.ratle=1"], "There is no generator 'ratle'"),
+        (["none.toml"], "none.toml cannot be read"),
+        (["Au6", "--reference", "none.xyz"], "there is no file"),
+        (["Au6", "--reference", "seven.xyz"], "is Au7"),
+        (["Au6", "--out", "seven.xyz"], "is a file"),
+        (["Au6", "--resume", "somewhere"], "only --budget"),
+        (["--resume", "somewhere", "--kappa", "1"], "only --budget"),
+        (["--resume", "nowhere"], "holds no search"),
+        (["--budget", "3"], "Give a formula"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(here, arguments, hint):
+    gold_cluster(7, 0).write("seven.xyz")
+    assert hint in refused("search", *arguments)
+    assert [path.name for path in here.iterdir()] == ["seven.xyz"]
+
+
+def test_settings_of_somebody_else_are_not_overwritten(here):
+    (here / "config.toml").write_text("# mine\n[system]\nformula = 'Au4'\n")
+    assert "already holds a search" in refused("search", "config.toml", "--out", ".")
+    assert (here / "config.toml").read_text().startswith("# mine")
+
+
+def test_an_engine_that_always_fails_ends_in_one_line(here):
+    told = refused("search", "Fe4", "--engine", "emt", "--set", "engine.max_failures=2")
+    assert "failed 2 times in a row" in told
+    assert "nugget search --resume runs/Fe4-seed0" in told
+
+
+def test_init_writes_what_search_reads(here):
+    nugget("init", "Cu5Au8", "-o", "a.toml", "--engine", "lj")
+    expected = make_config({"system": {"formula": "Cu5Au8"}, "engine": {"name": "lj"}})
+    assert read_config(here / "a.toml") == expected
+    assert "a.toml exists already" in refused("init", "-o", "a.toml")
+    nugget("init", "Ti4O8", "--cell", "4.6 4.6, 5.9", "-o", "b.toml")
+    assert read_config(here / "b.toml").system.cell == (4.6, 4.6, 5.9)
+    assert "[search.generators]" in nugget("init", "-o", "-").stdout
+    assert parsed("init", "-o", "c.toml")["settings"]["system"]["formula"] == "Au20"
+    assert "not both" in refused("init", "--cell", "3 3 3", "--template", "x.traj", "-o", "d.toml")
+    assert "system.cell" in refused("init", "--cell", "3 x 3", "-o", "d.toml")
+    assert "Qq" in refused("init", "Qq3", "-o", "d.toml")
+    assert "did you mean" in refused("init", "--engine", "gpwa", "-o", "d.toml")
+    assert not (here / "d.toml").exists()
+
+
+def test_engines_are_listed():
+    shown = " ".join(nugget("engines").stdout.replace("│", " ").split())
+    listed = parsed("engines")["engines"]
+    assert [one["name"] for one in listed] == [engine.name for engine in describe_engines()]
+    assert [one["name"] for one in listed if one["default"]] == [DEFAULT]
+    for engine in describe_engines():
+        assert engine.name in shown
+    assert "module:factory" in shown
+
+
+def test_help_tells_the_true_defaults():
+    """They are written out in the command so that it starts quickly; they must not drift apart."""
+    config = Config()
+    true = {
+        "engine": config.engine.name,
+        "budget": config.search.budget,
+        "kappa": f"{config.search.kappa:g}",
+        "seed": config.search.seed,
+        "candidates": config.search.candidates,
+        "forces": "yes" if config.model.use_forces else "no",
+    }
+    parameters = inspect.signature(search_command, eval_str=True).parameters
+    for name, value in true.items():
+        option = parameters[name].annotation.__metadata__[0]
+        assert f"Default: {value}." in option.help, name
+
+
+def test_help_teaches():
+    text = nugget("--help").stdout
+    for name in ("search", "init", "engines"):
+        assert f"nugget {name}" in text
+        assert f"nugget {name}" in nugget(name, "--help").stdout
+    assert "Usage" in nugget("search", code=2).output
+
+
+def test_a_signal_asks_politely_a_second_one_does_not():
+    stopped = []
+    search = SimpleNamespace(stop=lambda: stopped.append(True))
+    notes: list[str] = []
+    view = SimpleNamespace(note=notes.append)
+    before = signal.getsignal(signal.SIGINT)
+    with _search._polite(search, view):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopped == [True]
+        assert "Stopping" in notes[0]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert stopped == [True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_says_how_to_go_on(here, number):
+    (here / "slow.py").write_text(
+        "import time\nfrom ase.calculators.emt import EMT\n"
+        "class Slow(EMT):\n"
+        "    def calculate(self, *a, **k):\n        time.sleep(0.5)\n"
+        "        super().calculate(*a, **k)\n"
+        "def make():\n    return Slow()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from nugget.cli.main import app; app()", "search", "Au5",
+         "--engine", "slow:make", "--out", "run"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(here)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [process.stdout.readline(), process.stdout.readline()]
+    assert lines[1].split()[0] == "1/150", lines
+    time.sleep(0.2)
+    process.send_signal(number)
+    rest = process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+    assert "Stopping after this evaluation" in rest
+    assert "nugget search --resume run" in rest
+    done = len(re.findall(r"^ +\d+/150 ", rest, re.MULTILINE)) + 1
+    assert len(Store.open(here / "run").records()) == done >= 2
+
+
+@pytest.mark.parametrize("name", ["cluster", "alloy", "adsorbate", "bulk"])
+def test_examples_run(here, name):
+    for file in (f"{name}.toml", "make_slab.py"):
+        shutil.copy(ROOT / "examples" / file, here)
+    if name == "adsorbate":
+        assert "there is no file slab.traj" in refused("search", "adsorbate.toml")
+        runpy.run_path(str(here / "make_slab.py"), run_name="__main__")
+    report = parsed("search", f"{name}.toml", "--budget", 6, "--candidates", 3)
+    assert report["evaluations"] == 6
+    assert report["failures"] == {}
