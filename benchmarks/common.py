@@ -17,26 +17,27 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleaved(work: dict[str, Callable[[], object]], seconds: float = 2.0) -> dict[str, float]:
-    """Median seconds of one call of each piece of work, taken in turns.
+    """Median processor seconds of one call of each piece of work, taken in turns.
 
     Turns make the ratio of two pieces of work robust against a machine that changes its speed:
-    each round runs all of them, and slow rounds are slow for all.
+    each round runs all of them, and slow rounds are slow for all. Processor time leaves out what
+    other processes take; with one thread it is the wall time of a quiet machine.
     """
     repeats = {}
     for name, function in work.items():
         function()
-        start = time.perf_counter()
+        start = time.process_time()
         function()
-        once = time.perf_counter() - start
+        once = time.process_time() - start
         repeats[name] = max(1, int(0.01 / max(once, 1e-7)))
     samples: dict[str, list[float]] = {name: [] for name in work}
-    deadline = time.perf_counter() + seconds * len(work)
-    while time.perf_counter() < deadline or len(next(iter(samples.values()))) < 5:
+    deadline = time.process_time() + seconds * len(work)
+    while time.process_time() < deadline or len(next(iter(samples.values()))) < 5:
         for name, function in work.items():
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(repeats[name]):
                 function()
-            samples[name].append((time.perf_counter() - start) / repeats[name])
+            samples[name].append((time.process_time() - start) / repeats[name])
     return {name: sorted(times)[len(times) // 2] for name, times in samples.items()}
 
 

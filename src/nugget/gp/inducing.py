@@ -125,13 +125,14 @@ def _greedy(
     rows = np.flatnonzero(rest > floor)
     x, gx, rest, known = x[rows], gx[rows], rest[rows], known[:, rows]
     start, count = known.shape[0], 0
-    factor = np.empty((start + min(limit, rows.size), rows.size))
-    factor[:start] = known
+    factor = _room(known, start, limit, rows.size)
     chosen: list[int] = []
     while rows.size and count < limit:
         pivot = int(np.argmax(rest))
         if rest[pivot] <= floor:
             break
+        if start + count == len(factor):
+            factor = _room(factor, start + count, limit - count, rows.size)
         done = factor[: start + count]
         column = kernel.matrix(x, gx, x[pivot : pivot + 1], gx[pivot : pivot + 1])[:, 0]
         column -= done[:, pivot] @ done
@@ -144,10 +145,15 @@ def _greedy(
         alive = rest > floor
         if 2 * np.count_nonzero(alive) < rows.size:
             rows, x, gx, rest = rows[alive], x[alive], gx[alive], rest[alive]
-            shrunk = np.empty((start + min(limit, count + rows.size), rows.size))
-            shrunk[: start + count] = factor[: start + count][:, alive]
-            factor = shrunk
+            factor = _room(factor[:, alive], start + count, limit - count, rows.size)
     return np.array(chosen, dtype=np.int64)
+
+
+def _room(rows: Array, used: int, more: int, columns: int) -> Array:
+    """The first `used` rows with room for some more: never (n, n) at once, which may be huge."""
+    out = np.empty((used + max(1, min(more, columns, 512 + used)), columns))
+    out[:used] = rows[:used]
+    return out
 
 
 def leverage_scores(x: Array) -> Array:
