@@ -31,6 +31,9 @@ from nugget.search.evaluate import Evaluator, Outcome
 DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
 
+# So many failures and not one success: something is wrong with the engine, not with structures.
+_HOPELESS = 10
+
 Progress = Callable[[int, int], None]
 
 
@@ -67,7 +70,7 @@ def build(
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        _settle(folder, recipe)
+        _check(folder, recipe)
         streams = _streams(folder, recipe)
         # No lock file of ASE's: one left by a killed process would block the next for ever.
         database = ase.db.connect(folder / DATABASE, use_lock_file=False)
@@ -82,6 +85,8 @@ def build(
             recipe.engine, recipe.options, time_limit=recipe.time_limit,
             relax_steps=recipe.relax_steps, workers=workers,
         ) as evaluator:  # fmt: skip
+            # Only now: a recipe that cannot work leaves nothing behind.
+            _write_recipe(folder, recipe)
             now = _work(streams, known, database, evaluator, workers, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
@@ -119,7 +124,7 @@ def _work(
 ) -> int:
     """Label candidates until every stream has enough; the number of new labels."""
     running: dict[Future[Outcome], tuple[Stream, int]] = {}
-    made = 0
+    made = failed = 0
     pool = ThreadPoolExecutor(workers)
     try:
         while True:
@@ -134,6 +139,12 @@ def _work(
                 outcome = done.result()
                 _record(database, stream, k, outcome)
                 made += 1
+                failed += not outcome.ok
+                if made == failed == _HOPELESS:
+                    raise NuggetError(
+                        f"The engine failed {failed} times out of {made}, last with "
+                        f"{outcome.failure}: {outcome.reason}."
+                    )
                 stream.take(k, outcome.atoms if outcome.ok else FAILED)
     except BaseException:
         # Ctrl-C: do not wait for engines under way.
@@ -191,7 +202,7 @@ def _streams(folder: Path, recipe: Recipe) -> list[Stream]:
 def _candidates(folder: Path, recipe: Recipe) -> list[Atoms]:
     """The structures of all sources, frozen at the first call: a search may still be growing."""
     path = folder / CANDIDATES
-    if not path.exists():
+    if not (path.exists() and (folder / RECIPE).exists()):
         found = [atoms for source in recipe.sources for atoms in read_images(source)]
         if recipe.formulas:
             wanted = {Atoms(formula).get_chemical_formula() for formula in recipe.formulas}
@@ -222,19 +233,23 @@ def _write(path: Path, images: list[Atoms]) -> None:
     os.replace(partial, path)
 
 
-def _settle(folder: Path, recipe: Recipe) -> None:
-    """Write the recipe, or see that it is the one the data set was begun with."""
+def _check(folder: Path, recipe: Recipe) -> None:
+    """A data set goes on with the recipe that it was begun with; only its count may grow."""
+    if not (folder / RECIPE).exists():
+        return
+    old = read_recipe(folder)
+    if different := recipe.differs_from(old):
+        raise NuggetError(
+            f"{folder} was begun with another {different[0]} ({getattr(old, different[0])}); "
+            f"choose another directory with --out, or continue with "
+            f"`nugget dataset --resume {folder}`."
+        )
+    if recipe.count < old.count:
+        raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
+
+
+def _write_recipe(folder: Path, recipe: Recipe) -> None:
     path = folder / RECIPE
-    if path.exists():
-        old = read_recipe(folder)
-        if different := recipe.differs_from(old):
-            raise NuggetError(
-                f"{folder} was begun with another {different[0]} "
-                f"({getattr(old, different[0])}); choose another directory with --out, or "
-                f"continue with `nugget dataset --resume {folder}`."
-            )
-        if recipe.count < old.count:
-            raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(recipe.to_dict(), indent=2) + "\n", encoding="utf-8")
     os.replace(partial, path)
