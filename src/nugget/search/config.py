@@ -67,7 +67,9 @@ class ModelConfig(_Section):
     sigma: float = Field(1.0, gt=0, description="width of an atom in SOAP, Å")
     length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
-    force_noise: float = Field(0.1, gt=0, description="misfit of forces, eV/Å")
+    force_noise: float = Field(
+        0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search too sure of itself"
+    )
     use_forces: bool = Field(True, description="learn from forces too (false: the paper's model)")
     baseline: Literal["pair-well", "repulsion", "none"] = Field(
         "pair-well", description="what is believed before any data"
