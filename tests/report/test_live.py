@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
+from rich.console import Console
+
+from nugget.report.braille import Canvas, energy_plot, top_of
+from nugget.report.digest import (
+    counted,
+    duration,
+    failures,
+    plain_line,
+    quality,
+    seconds_left,
+    shares,
+)
+from nugget.report.live import LiveView, PlainView, make_view
+from nugget.search.store import Record
+
+
+def record(k: int, energy: float | None, generator: str = "rattle", **more: object) -> Record:
+    atoms = Atoms("Au2", positions=[[0, 0, 0], [0, 0, 2.5]])
+    if energy is None:
+        more = {"failure": "timeout", "reason": "no answer\nwithin 600 s", **more}
+    else:
+        atoms.calc = SinglePointCalculator(atoms, energy=energy)
+    return Record(k, atoms, generator, **more)  # type: ignore[arg-type]
+
+
+def status(records: list[Record], budget: int = 20, scale: float = 0.8) -> SimpleNamespace:
+    good = [r for r in records if r.ok]
+    best = min(good, key=lambda r: r.energy, default=None)
+    learner = SimpleNamespace(records=records, best=best, scale=scale)
+    return SimpleNamespace(
+        learner=learner,
+        record=records[-1] if records else None,
+        budget=budget,
+        evaluations=len(records),
+        found=False,
+        engine_seconds=30.0,
+        surrogate_seconds=10.0,
+    )
+
+
+RECORDS = [
+    record(0, -1.0, "symmetric", engine_seconds=2.0, surrogate_seconds=1.0),
+    record(1, None, "melt", engine_seconds=4.0, surrogate_seconds=1.0),
+    record(2, -1.5, predicted=-1.4, sigma=0.1, scale=2.0, engine_seconds=1.0),
+    record(3, -1.2, predicted=-1.8, sigma=0.2, scale=1.5, engine_seconds=1.0),
+    record(4, -1.7, "symmetric", predicted=-1.7, sigma=0.2, engine_seconds=1.0),
+]
+
+
+def test_quality_of_the_last_predictions():
+    found = quality(RECORDS)
+    assert found is not None
+    assert found.count == 3
+    assert found.error == pytest.approx((0.1 + 0.6 + 0.0) / 3 / 2)  # two atoms
+    assert found.z == pytest.approx(np.sqrt((0.5**2 + 2.0**2 + 0.0) / 3))
+    last = quality(RECORDS, last=1)
+    assert last is not None
+    assert last.z == 0.0
+    assert quality(RECORDS[:2]) is None
+
+
+def test_shares_of_the_generators():
+    found = {share.name: share for share in shares(RECORDS)}
+    assert (found["symmetric"].chosen, found["symmetric"].best) == (2, 2)
+    assert (found["rattle"].chosen, found["rattle"].best) == (2, 1)
+    assert (found["melt"].chosen, found["melt"].best) == (1, 0)
+    assert [name for name, share in found.items() if share.last] == ["symmetric"]
+    assert shares([]) == []
+
+
+def test_failures_and_times():
+    assert failures(RECORDS) == {"timeout": 1}
+    assert counted({"timeout": 2, "nan": 1}) == "3 (timeout 2, nan 1)"
+    assert counted({}) == "none"
+    assert seconds_left([], 10) is None
+    assert seconds_left(RECORDS, 10) == pytest.approx(11.0 / 5 * 5)
+    assert seconds_left(RECORDS, 10, last=2) == pytest.approx(5.0)
+    assert seconds_left(RECORDS, 3) == 0.0
+    for seconds, text in ((0.42, "0.42 s"), (17.4, "17 s"), (59.7, "1 min 00 s"),
+                          (185, "3 min 05 s"), (7800, "2 h 10 min")):  # fmt: skip
+        assert duration(seconds) == text
+
+
+def test_lines_for_files(capsys):
+    with PlainView("Au2 · emt · here") as view:
+        for n in range(1, len(RECORDS) + 1):
+            view.watch(status(RECORDS[:n]))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Au2 · emt · here"
+    assert lines[1] == "   1/20 * -1.0000 eV  best -1.0000 eV  symmetric"
+    assert lines[2] == "   2/20  timeout: no answer within 600 s  melt"
+    assert lines[3] == "   3/20 * -1.5000 eV  best -1.5000 eV  expected -1.400 ± 0.200  rattle"
+    assert " * " not in lines[4]
+    assert lines[5] == plain_line(status(RECORDS))
+
+
+def dots(canvas: Canvas) -> set[tuple[int, int]]:
+    """Back from characters to dots, with a table of its own."""
+    bits = {1: (0, 3), 2: (0, 2), 4: (0, 1), 64: (0, 0), 8: (1, 3), 16: (1, 2), 32: (1, 1),
+            128: (1, 0)}  # fmt: skip
+    found = set()
+    for row, line in enumerate(reversed(canvas.text())):
+        for column, char in enumerate(line):
+            for bit, (x, y) in bits.items():
+                if (ord(char) - 0x2800) & bit:
+                    found.add((2 * column + x, 4 * row + y))
+    return found
+
+
+def test_canvas():
+    canvas = Canvas(3, 2)
+    for x in range(6):
+        canvas.dot(x, x + 2 if x < 5 else 0)
+    assert dots(canvas) == {(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 0)}
+
+
+def test_plot_shows_energies_and_the_lowest_so_far():
+    canvas, low, high = energy_plot([4.0, None, 2.0, 3.0, 0.0, 100.0], 11, 10, 5)
+    assert (low, high) == (0.0, 4.0)  # the outlier does not flatten the rest
+    found = dots(canvas)
+    across = [0, 2, 4, 6, 8, 10]
+    for x, y in ((across[0], 19), (across[2], 10), (across[3], 14), (across[4], 0)):
+        assert (x, y) in found
+    assert (across[5], 19) in found  # at the upper edge
+    assert {(x, 19) for x in range(5)} <= found  # the line: first 4, then 2, then 0
+    assert {(x, 10) for x in range(4, 9)} <= found
+    assert {(x, 0) for x in range(8, 11)} <= found
+    assert {(4, y) for y in range(10, 20)} <= found
+    assert max(x for x, _ in found) <= across[5] + 1  # the rest of the budget is empty
+    assert canvas.line[-1][5]
+    assert not canvas.line[1][3]  # the 3.0 is no part of the line
+
+
+@pytest.mark.parametrize("energies", [[], [None], [None, 1.0], [1.0, 1.0], [3.0] * 50])
+def test_plot_of_little(energies):
+    canvas, low, high = energy_plot(energies, 20, 12, 3)
+    assert len(canvas.text()) == 3
+    assert high >= low
+    assert bool(dots(canvas)) == any(e is not None for e in energies)
+
+
+def test_top_is_robust():
+    assert top_of([1.0, 2.0, 3.0, 4.0, 5.0, 1e9]) == 5.0
+    assert top_of([7.0]) > 7.0
+
+
+def drawn(width: int, height: int, records: list[Record], note: str = "") -> list[str]:
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
+    )
+    view = LiveView("Au2 · emt · runs/x", 20, console)
+    view.watch(status(records))  # type: ignore[arg-type]
+    if note:
+        view.note(note)
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 20), (80, 24), (120, 30), (200, 60)])
+def test_picture_fits(width, height):
+    many = [
+        record(k, np.sin(k), name, predicted=0.0, sigma=0.1)
+        for k, name in enumerate("abcdefghijkl")
+    ]
+    lines = drawn(width, height, [*RECORDS, *many], "Stopping after this evaluation. Ctrl-C again.")
+    assert len(lines) < height
+    assert {len(line) for line in lines} == {width}
+
+
+def test_picture_tells():
+    lines = drawn(80, 24, RECORDS, note="Stopping.")
+    text = "\n".join(lines)
+    for part in (
+        "Au2 · emt · runs/x", "evaluation 6 of 20", "33 s left", "-1.7000 eV",
+        "evaluation 5, symmetric", "116.7 meV/atom (last 3)", "rms z 1.19", "σ × 0.80",
+        "1 (timeout 1)", "10 s (25%)", "30 s (75%)", "Stopping.",
+    ):  # fmt: skip
+        assert part in text, part
+    assert any("symmetric" in line and line.split()[-3:-1] == ["2", "2"] for line in lines)
+    assert any(ord(char) > 0x2800 for char in text if 0x2800 <= ord(char) < 0x2900)
+
+
+def test_picture_of_failures_only():
+    text = "\n".join(drawn(80, 24, [RECORDS[1]]))
+    assert "evaluation 2 of 20" in text
+
+
+def test_no_picture_without_a_terminal(capsys):
+    assert isinstance(make_view("x", 10, live=True), PlainView)
+
+
+def test_live_view_starts_and_ends(tmp_path: Path):
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    with LiveView("x", 20, console) as view:
+        view.watch(status(RECORDS))  # type: ignore[arg-type]
+        view.note("soon")
+    assert isinstance(console.file, io.StringIO)
+    assert "5 of 20 evaluations" in console.file.getvalue()
