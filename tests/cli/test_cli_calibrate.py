@@ -103,6 +103,20 @@ def test_evaluate_gives_every_metric_and_a_figure(here, tmp_path):
         assert word in text
 
 
+def test_labels_by_another_name(here, tmp_path):
+    images = read_images(here / "test.extxyz")
+    for atoms in images:
+        atoms.info["REF_energy"] = atoms.get_potential_energy()
+        atoms.calc = None
+    write_images(tmp_path / "named.extxyz", images)
+    model, out = here / "au.model", tmp_path / "out.model"
+    named = ("--energy-key", "REF_energy", "--resamples", 0)
+    one = parsed("evaluate", model, tmp_path / "named.extxyz", *named)
+    two = parsed("evaluate", model, here / "test.extxyz", "--resamples", 0)
+    assert one["metrics"] == pytest.approx(two["metrics"])
+    nugget("calibrate", model, tmp_path / "named.extxyz", *named, "-o", out)
+
+
 def test_dataset_then_fit_then_evaluate(tmp_path):
     """The whole way of a new user."""
     folder = tmp_path / "gold"

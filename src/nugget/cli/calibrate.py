@@ -35,6 +35,10 @@ def calibrate(
         typer.Option("--output", "-o", help="The model file to write. Default: MODEL itself."),
     ] = None,
     index: Index = ":",
+    energy_key: Annotated[
+        str | None,
+        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
+    ] = None,
     objective: Annotated[
         ObjectiveName, typer.Option(help="What is minimised over the structures of DATA.")
     ] = ObjectiveName.calibration_error,
@@ -67,11 +71,13 @@ def calibrate(
 
     from nugget.calibration import calibrate as run
     from nugget.calibration import residuals
-    from nugget.datafiles import read_images
+    from nugget.datafiles import read_images, relabelled
     from nugget.modelfile import load
 
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
+    if energy_key:
+        images = relabelled(images, energy_key)
     before = residuals(potential, images).summary()
     start = time.perf_counter()
     found = run(

@@ -28,6 +28,10 @@ def evaluate(
     model: ModelFile,
     data: DataFile,
     index: Index = ":",
+    energy_key: Annotated[
+        str | None,
+        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Directory for the figure calibration.png and .pdf.", metavar="DIR"),
@@ -52,11 +56,13 @@ def evaluate(
     import numpy as np
 
     from nugget.calibration import residuals, sigma_bins
-    from nugget.datafiles import read_images
+    from nugget.datafiles import read_images, relabelled
     from nugget.modelfile import load
 
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
+    if energy_key:
+        images = relabelled(images, energy_key)
     with progress("Predicting", not json) as step:
         found = residuals(potential, images, step)
     rng = np.random.default_rng(seed)
