@@ -64,6 +64,8 @@ def main() -> int:
     is_it = same_graph(best, tetrahedron())
     print(f"\nThe lowest structure is in {report['best_file']}, E = {energy:.3f} eV.")
     print(f"Is it the tetrahedron? {'Yes' if is_it else 'No'}: {neighbours(best)}.")
+    if result.found and not is_it:
+        print("The tetrahedron was met too (its bonds, not quite relaxed), but is not the lowest.")
     ideal = relaxed(tetrahedron())
     known = ideal.get_potential_energy()
     print(
