@@ -48,6 +48,9 @@ def calibration_figure(
         chosen = np.sort(rng.permutation(n)[: min(shown, n)])
         for name, panel in zip(names, axes, strict=False):
             draw_parity(panel, models[name], colours[name], name, chosen)
+            if panel is not axes[0]:  # the same scale for all error bars
+                panel.sharey(axes[0])
+                axes[0].autoscale(axis="y")
         draw_curves(axes[-2], models, colours)
         draw_bins(axes[-1], models, colours)
         for letter, panel in zip("abcd", axes, strict=False):
