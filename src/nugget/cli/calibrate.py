@@ -123,7 +123,9 @@ def _print(found: Calibration, before: Metrics, after: Metrics, target: Path) ->
     for name, value in values.items():
         text, unit = _LEVELS[name]
         low, high = found.interval.get(name, (None, None))
-        between = "–" if low is None else f"{number(low, 3)} … {number(high, 3)}"
+        between = f"{number(low, 3)} … {number(high, 3)}"
+        if low is None:  # σ_p alone may lack one: see `nugget.calibration.calibrate`
+            between = "not felt by these" if found.interval else "–"
         rows.append((text, number(value), between, unit))
     table(f"Calibrated on {found.n} structures", ("", "value", "90 % interval", "unit"), rows)
     table(
