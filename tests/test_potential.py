@@ -312,3 +312,18 @@ def test_one_structure_and_identical_structures_are_enough() -> None:
         found = pot.predict(one)
         assert found.energy[0] == pytest.approx(one.get_potential_energy(), abs=1e-6)
         assert np.isfinite(found.energy_uncertainty[0])
+
+
+def test_a_walk_goes_on_when_two_atoms_meet() -> None:
+    pot = fitted("cluster")
+    good, bad = TESTED["cluster"], TESTED["cluster"].copy()
+    walk = pot.lcb(1.0).start([good, bad, good])
+    positions = np.concatenate([good.positions, bad.positions, good.positions])
+    positions[9] = positions[8] + [0.01, 0.0, 0.0]
+    values, gradients = walk(positions, np.arange(3))
+    assert np.isnan(values[1])
+    assert values[0] == values[2] == pytest.approx(pot.lcb(1.0)([good])[0][0], rel=1e-10)
+    assert np.isfinite(gradients[:8]).all()
+    bad.positions[1] = bad.positions[0] + [0.01, 0.0, 0.0]
+    with pytest.raises(NuggetError, match="Å apart"):
+        pot.lcb(1.0)([good, bad])

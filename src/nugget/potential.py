@@ -228,11 +228,11 @@ class Potential:
             start = end
 
     def forward(
-        self, batch: Batch, pairs: Pairs | None = None
+        self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True
     ) -> tuple[Environments, KernelRows, PriorValues]:
         """The road forward, as far as all predictions share it."""
         fit = self.fitted
-        env = self.descriptor.compute(batch, pairs)
+        env = self.descriptor.compute(batch, pairs, strict=strict)
         return env, fit.inducing.forward(_points(env)), fit.prior.evaluate(batch, env.pairs)
 
     def sigma(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:

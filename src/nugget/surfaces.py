@@ -47,11 +47,15 @@ class Surface:
         found = self.evaluate(batch)
         return found.value, batch.split(found.gradient)
 
-    def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> Values:
-        """Values and derivatives for a batch; `pairs` may come from a Verlet list."""
+    def evaluate(self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True) -> Values:
+        """Values and derivatives for a batch; `pairs` may come from a Verlet list.
+
+        With `strict` False a structure whose atoms have fallen onto each other gets the value NaN
+        instead of stopping all the others with an error.
+        """
         pot = self.potential
         alpha, shift = (pot.fitted.regression.alpha, 0.0) if self.member is None else self.member
-        env, rows, prior = pot.forward(batch, pairs)
+        env, rows, prior = pot.forward(batch, pairs, strict=strict)
         energy = rows.kappa @ alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
         if shift:
             energy += shift * batch.sizes
@@ -68,6 +72,7 @@ class Surface:
             by_features = rows.pullback(b)
             if extra is not None:
                 by_features -= self.kappa * extra
+        value[env.coincident] = np.nan
         gradient, strain = env.pullback_strain(by_features)
         if prior.gradient is not None:
             gradient += prior.gradient
@@ -99,5 +104,5 @@ class Walk:
             self.atoms = self.whole.atoms_of(active)
             self.batch = self.whole.select(active)
         batch = self.batch.with_positions(positions[self.atoms])
-        found = self.surface.evaluate(batch, self.verlet.pairs(batch))
+        found = self.surface.evaluate(batch, self.verlet.pairs(batch), strict=False)
         return found.value, found.gradient

@@ -66,9 +66,17 @@ class SOAP:
         return _make_tables(self)
 
     def compute(
-        self, images: Sequence[Atoms] | Atoms | Batch, pairs: Pairs | None = None
+        self,
+        images: Sequence[Atoms] | Atoms | Batch,
+        pairs: Pairs | None = None,
+        *,
+        strict: bool = True,
     ) -> Environments:
-        """Features of every atom of every structure; `pairs` may come from a Verlet list."""
+        """Features of every atom of every structure; `pairs` may come from a Verlet list.
+
+        Atoms on top of each other are an error, unless `strict` is False: then such pairs are left
+        out, and `Environments.coincident` tells which structures have them.
+        """
         batch = as_batch(images)
         species = self.species_index(batch)
         if pairs is None:
@@ -88,10 +96,10 @@ class SOAP:
             t.radials,
             len(self.species),
         )
-        if close >= 0:
+        if close >= 0 and strict:
             _refuse_coincident(batch, pairs, close)
         values = _loops.power_spectrum(c, t.feature, t.factor)
-        return Environments(self, batch, pairs, species, values, c)
+        return Environments(self, batch, pairs, species, values, c, close >= 0)
 
     def species_index(self, batch: Batch) -> Ints:
         """Position of each atom's element in `species`; an element that is not there is refused."""
@@ -116,11 +124,21 @@ class Environments:
     species: Ints  # (n_env,) index of the central species
     values: Floats  # (n_env, f)
     coefficients: Floats = field(repr=False)  # (n_env, lm, ν)
+    has_coincident: bool = False
 
     @property
     def owner(self) -> Ints:
         """Structure of each row, (n_env,)."""
         return self.batch.owner
+
+    @property
+    def coincident(self) -> Ints:
+        """Structures in which two atoms sit on top of each other."""
+        if not self.has_coincident:
+            return np.zeros(0, dtype=np.int64)
+        p, x = self.pairs, self.batch.positions
+        close = np.linalg.norm(x[p.j] + p.shift - x[p.i], axis=1) < _loops.TOO_CLOSE
+        return np.unique(self.owner[p.i[close]])
 
     def pullback(self, grad: Floats) -> Floats:
         """Gradient of Σ grad·values by positions: (n_env, f) → (n_env, 3); a leading axis stays."""
