@@ -102,7 +102,8 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     hits = [r.iteration + 1 for r in known if solved(r.atoms, reference, case.tolerance)]
 
     def watch(status: Any) -> None:
-        if status.record.ok and solved(status.record.atoms, reference, case.tolerance):
+        record = status.record
+        if record is not None and record.ok and solved(record.atoms, reference, case.tolerance):
             hits.append(status.evaluations)
             search.stop()
 

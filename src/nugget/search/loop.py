@@ -27,7 +27,10 @@ BEST = "best.extxyz"
 
 @dataclass(frozen=True, eq=False)
 class Status:
-    """A look at a running search; what a watcher is given after each evaluation."""
+    """A look at a running search: what a watcher is given at the start and after each evaluation.
+
+    `record` is the last evaluation, None at the start.
+    """
 
     learner: Learner
     record: Record | None
@@ -98,9 +101,16 @@ class Search:
             if learner.records:
                 self.store.log(f"continued after {len(learner.records)} evaluations")
             found = any(self._is_reference(record) for record in learner.good)
+
+            def show(record: Record | None) -> None:
+                if watch is not None:
+                    watch(Status(learner, record, budget, found, engine_seconds, surrogate_seconds))
+
+            show(None)
+            learning = 0.0  # seconds that the last record took to learn from
             with self._evaluator() as evaluator:
                 while len(learner.records) < budget and not (found or self._stop):
-                    begun = time.perf_counter()
+                    begun = time.perf_counter() - learning
                     proposal = learner.propose(len(learner.records))
                     if proposal is None:
                         self.store.log("nothing new to evaluate: every candidate is known")
@@ -112,17 +122,14 @@ class Search:
                         len(learner.records), proposal, outcome, self.config.search.kappa, seconds
                     )
                     self.store.append(record)
+                    evaluated = time.perf_counter()
                     learner.learn(record)
+                    learning = time.perf_counter() - evaluated
                     self._report(record, learner)
                     found = self._is_reference(record)
                     engine_seconds += record.engine_seconds
                     surrogate_seconds += record.surrogate_seconds
-                    if watch is not None:
-                        watch(
-                            Status(
-                                learner, record, budget, found, engine_seconds, surrogate_seconds
-                            )
-                        )
+                    show(record)
                     self._give_up(learner)
             return self._end(learner, found, budget)
 
@@ -166,6 +173,9 @@ class Search:
             )
 
     def _end(self, learner: Learner, found: bool, budget: int) -> Result:
+        if learner.best is not None:
+            # Once more: a kill may have come between the database and this file.
+            _write_structure(self.store.directory / BEST, learner.best.atoms)
         interrupted = self._stop and not found and len(learner.records) < budget
         self.store.log("interrupted" if interrupted else "finished")
         return Result(

@@ -64,7 +64,7 @@ class Store:
     def create(cls, directory: Path, config: Config) -> Store:
         """A new search; a directory that already holds one is refused."""
         directory.mkdir(parents=True, exist_ok=True)
-        if (directory / DATABASE).exists():
+        if (directory / DATABASE).exists() or (directory / SETTINGS).exists():
             raise NuggetError(
                 f"{directory} already holds a search: continue it with "
                 f"`nugget search --resume {directory}`, or choose another directory with --out."
