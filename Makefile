@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: test test-slow lint bench demo clean setup
+.PHONY: test test-slow lint bench bench-peers demo clean setup
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -23,6 +23,16 @@ lint: $(READY)
 bench: $(READY)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+# Side by side with AGOX, which lives in an environment of its own.
+bench-peers: $(READY) .venv-peers/.ready
+	$(BIN)/python benchmarks/peers/run.py
+
+.venv-peers/.ready: benchmarks/peers/constraints.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --upgrade pip
+	.venv-peers/bin/python -m pip install --quiet --constraint $< agox ase dscribe ray
+	@touch $@
+
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -37,5 +47,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
