@@ -58,7 +58,8 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._database = ase.db.connect(directory / DATABASE)
+        # ASE would wait for ever for the lock file of a process that was killed; ours is `locked`.
+        self._database = ase.db.connect(directory / DATABASE, use_lock_file=False)
 
     @classmethod
     def create(cls, directory: Path, config: Config) -> Store:
