@@ -76,6 +76,12 @@ def main(
         nugget info au.model
         nugget check au.model test.extxyz
 
+    Make the error bars honest, judge them, and build data sets to do so:
+
+        nugget calibrate au.model validation.extxyz
+        nugget evaluate au.model test.extxyz --plot figures
+        nugget dataset Au10-Au20 -n 300 --out gold
+
     Structures come from any file that ASE reads (extxyz, traj, ase.db, ...), compressed or not.
     Energies are in eV, lengths in Å. Every command has examples: nugget fit --help.
     """
