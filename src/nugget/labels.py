@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
 from numpy.typing import NDArray
 
 from nugget.descriptors.soap import Environments
@@ -16,6 +17,8 @@ from nugget.jit import FAST, njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# What a change of makes results void as well, though few structures carry it.
+_ELECTRONIC = ("initial_charges", "initial_magmoms")
 # Pairs of Cartesian axes in the order of Voigt's six components.
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 
@@ -63,12 +66,33 @@ def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> Kn
 
 def _result(atoms: Atoms, name: str) -> float | Floats | None:
     """A stored result; nothing is ever computed here."""
-    if atoms.calc is None:
+    calc = atoms.calc
+    if calc is None:
         return None
+    if isinstance(calc, SinglePointCalculator) and name in calc.results and _same(atoms, calc):
+        value: float | Floats = calc.results[name]
+        return value.copy() if isinstance(value, np.ndarray) else value
     try:
-        return atoms.calc.get_property(name, atoms, allow_calculation=False)
+        return calc.get_property(name, atoms, allow_calculation=False)
     except (NotImplementedError, RuntimeError):
         return None
+
+
+def _same(atoms: Atoms, calc: SinglePointCalculator) -> bool:
+    """True when the results surely belong to these atoms, to the last bit.
+
+    ASE's own comparison, which is asked otherwise, takes longer than fitting does.
+    """
+    now, then = atoms.arrays, calc.atoms.arrays
+    if any(name in arrays for name in _ELECTRONIC for arrays in (now, then)):
+        return False
+    return (
+        len(atoms) == len(calc.atoms)
+        and bool((now["positions"] == then["positions"]).all())
+        and bool((now["numbers"] == then["numbers"]).all())
+        and bool((atoms.cell.array == calc.atoms.cell.array).all())
+        and bool((atoms.pbc == calc.atoms.pbc).all())
+    )
 
 
 def gradient_rows(

@@ -58,6 +58,36 @@ def _radial(r: float, knots: Floats, inverse_step: float, h: Floats, dh: Floats)
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
+def _radial_value(r: float, knots: Floats, inverse_step: float, h: Floats) -> None:
+    """The values of `_radial` alone, for the way forward."""
+    t = r * inverse_step
+    k = min(int(t), len(knots) - 2)
+    u = t - k
+    u2 = u * u
+    u3 = u2 * u
+    v = 1.0 - u
+    v2 = v * v
+    v3 = v2 * v
+    a1 = u3 * (10.0 + u * (6.0 * u - 15.0))
+    a0 = 1.0 - a1
+    b0 = u * v3 * (1.0 + 3.0 * u)
+    b1 = -u3 * v * (1.0 + 3.0 * v)
+    c0 = 0.5 * u2 * v3
+    c1 = 0.5 * u3 * v2
+    low = knots[k]
+    high = knots[k + 1]
+    for q in range(knots.shape[2]):
+        h[q] = (
+            a0 * low[0, q]
+            + a1 * high[0, q]
+            + b0 * low[1, q]
+            + b1 * high[1, q]
+            + c0 * low[2, q]
+            + c1 * high[2, q]
+        )
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
 def _harmonics(
     x: float, y: float, z: float, l_max: int, norm: Floats, q: Floats, xy: Floats, solid: Floats
 ) -> None:
@@ -151,7 +181,6 @@ def coefficients(
         for n in range(n_max):
             c[atom, 0, species[atom] * n_max + n] = centre[n] * norm[0]
     h = np.empty(knots.shape[2])
-    dh = np.empty(knots.shape[2])
     q = np.empty((l_max + 1, l_max + 1))
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
@@ -168,7 +197,7 @@ def coefficients(
             if close < 0:
                 close = p
             continue
-        _radial(r, knots, inverse_step, h, dh)
+        _radial_value(r, knots, inverse_step, h)
         _harmonics(x, y, z, l_max, norm, q, xy, solid)
         slot_a = species[b] * n_max
         slot_b = species[a] * n_max

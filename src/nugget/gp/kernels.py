@@ -144,7 +144,7 @@ class _Block:
         """Σ_j w_j k_ij (z_j − x_i)/l² for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
         n, m = k.shape
         f = self.zt.shape[0]
-        if weights.ndim == 1 and n > 4 * f:
+        if weights.ndim == 1 and f > _FEW and n > 4 * f:
             g = k @ (weights[:, None] * self.z1)  # one GEMM: fewer products than weighting k
         elif weights.ndim == 1:
             alone = np.array([0, n])
