@@ -184,7 +184,9 @@ def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
             n: match.rounds(rounds, "train", model, n=n, m=1000) for n in (25, 50, 100, 200)
         }
         part["training m"] = {
-            m: match.rounds(rounds, "train", model, n=200, m=m, key=f"{m}")
+            m: match.rounds(
+                rounds if m <= 1000 else min(rounds, 2), "train", model, n=200, m=m, key=f"{m}"
+            )
             for m in (250, 500, 1000, 2000)
             if m <= largest
         }
@@ -194,6 +196,11 @@ def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
                 what: match.rounds(rounds, "predict", model, of=1000, what=what, count=count)
                 for what in ("E", "E, F", "E, F, σ", "E, F, σ, ∇σ", "LCB")
             }
+        part["predict 50 m"] = {
+            m: match.rounds(min(rounds, 2), "predict", model, of=m, what="E, F, σ, ∇σ", count=50)
+            for m in part["training m"]
+            if m != 1000
+        } | {1000: part["predict 50"]["E, F, σ, ∇σ"]}
         if not quick:
             part["predict 1, m = 2000"] = match.rounds(
                 rounds, "predict", model, of=2000, what="E, F, σ, ∇σ", count=1
@@ -203,7 +210,7 @@ def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
             answers = {}
             if count == 1:
                 answers = match.rounds(
-                    rounds, "relax", model, of=1000, count=1, steps=200, fmax=1e-4
+                    min(rounds, 2), "relax", model, of=1000, count=1, steps=200, fmax=1e-4
                 )
             else:  # ours together; the peer takes structures one by one, as measured above
                 for own in RIVALS[model]:
@@ -212,10 +219,10 @@ def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
                     answers[own] = summary(found, found)
             part[name] = answers
         part["relax to 0.05"] = match.rounds(
-            1, "relax", model, of=1000, count=5, steps=200, fmax=0.05
+            1, "relax", model, of=1000, count=3, steps=200, fmax=0.05
         )
         part["iteration"] = match.rounds(
-            1 if quick else 2, "iteration", model, n=200, m=1000, candidates=10, steps=100
+            1, "iteration", model, n=200, m=1000, candidates=10, steps=100
         )
         _say(model, part)
     results["memory MB"] = memory(match)
@@ -237,7 +244,7 @@ def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
             ],
             "nugget --help": [str(PYTHON["nugget"].with_name("nugget")), "--help"],
         },
-        5,
+        3,
     )
     return results
 

@@ -18,7 +18,7 @@ def markdown(results: dict[str, Any]) -> str:
     lines = [
         f"{results['processor']}, one thread; load average {results['load'][0]:.1f} at the start, "
         f"{results['load'][1]:.1f} at the end. Processor time of one piece of work, median "
-        "(range); × is AGOX's time over ours in the same round, by processor time, and in square "
+        "(range; none where it ran once); × is AGOX's time over ours in the same round, by processor time, and in square "
         "brackets by wall time. "
         + "; ".join(
             ", ".join(f"{name} {version}" for name, version in found.items())
@@ -43,7 +43,7 @@ def markdown(results: dict[str, Any]) -> str:
         lines.append(
             _row("LCB relaxation in a batch of 30, each per 200 evaluations", _batch(part, 200))
         )
-        lines.append(_row("5 structures relaxed to 0.05 eV/Å", part["relax to 0.05"]))
+        lines.append(_row("3 structures relaxed to 0.05 eV/Å", part["relax to 0.05"]))
         lines.append(_row("search iteration (10 candidates, 100 steps)", part["iteration"]))
     lines += ["", "### Memory and start", "", *_head(["what", "value"])]
     lines += [f"| peak memory, {name} | {mb:.0f} MB |" for name, mb in results["memory MB"].items()]
@@ -92,6 +92,8 @@ def _ratio(value: float) -> str:
 def _time(clock: dict[str, Any]) -> str:
     low, high = clock["range"]
     scale, unit = (1.0, "s") if clock["median"] >= 1.0 else (1e3, "ms")
+    if low == high:
+        return f"{scale * low:.3g} {unit}"
     return f"{scale * clock['median']:.3g} ({scale * low:.3g} to {scale * high:.3g}) {unit}"
 
 
