@@ -18,8 +18,8 @@ def markdown(results: dict[str, Any]) -> str:
     lines = [
         f"{results['processor']}, one thread; load average {results['load'][0]:.1f} at the start, "
         f"{results['load'][1]:.1f} at the end. Processor time of one piece of work, median "
-        "(range; none where it ran once); × is AGOX's time over ours in the same round, by processor time, and in square "
-        "brackets by wall time. "
+        "(range; none where it ran once); × is AGOX's time over ours in the same round, by "
+        "processor time, and in square brackets by wall time. "
         + "; ".join(
             ", ".join(f"{name} {version}" for name, version in found.items())
             for found in results["versions"].values()
