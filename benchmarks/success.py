@@ -42,12 +42,9 @@ CASES = {
     # The graph alone decides: no other structure of Au20 shares the tetrahedron's.
     "Au20": Case("Au20", "gfn1-xtb", 150, "gfn1-au20.extxyz", 2.0),
 }
-# Lennard-Jones energies are in units of ε, ten times those of a metal bond in eV per bond.
-LJ_MODEL = {"label": 0.05, "prior": 0.3, "force": 0.3}
-
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
-    "forces": {},
-    "energies": {"model": {"use_forces": False}},
+    "energies": {},
+    "forces": {"model": {"use_forces": True}},
     "kappa=0": {"search": {"kappa": 0.0}},
     "kappa=4": {"search": {"kappa": 4.0}},
     "no symmetric": {"search": {"generators": {"symmetric": 0.0}}},
@@ -55,7 +52,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "repulsion": {"model": {"baseline": "repulsion"}},
     "uncalibrated": {"search": {"calibrate": False}},
     "10 candidates": {"search": {"candidates": 10}},
-    "force noise 0.1": {"model": {"force_noise": 0.1}},
+    "force noise 0.1": {"model": {"use_forces": True, "force_noise": 0.1}},
     "thompson": {"search": {"acquisition": "thompson"}},
     "projected": {"model": {"uncertainty": "projected-process"}},
 }

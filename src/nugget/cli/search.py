@@ -42,7 +42,7 @@ def search(
     ] = None,
     forces: Annotated[
         bool | None,
-        typer.Option("--forces/--no-forces", help="Learn from forces. Default: yes."),
+        typer.Option("--forces/--no-forces", help="Learn from forces too. Default: no."),
     ] = None,
     reference: Annotated[
         str | None,

@@ -70,7 +70,10 @@ class ModelConfig(_Section):
     force_noise: float = Field(
         0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search too sure of itself"
     )
-    use_forces: bool = Field(True, description="learn from forces too (false: the paper's model)")
+    use_forces: bool = Field(
+        False,
+        description="learn from forces too: better on simple surfaces, worse on gold clusters",
+    )
     baseline: Literal["pair-well", "repulsion", "none"] = Field(
         "pair-well", description="what is believed before any data"
     )
