@@ -83,15 +83,18 @@ def _same(atoms: Atoms, calc: SinglePointCalculator) -> bool:
 
     ASE's own comparison, which is asked otherwise, takes longer than fitting does.
     """
-    now, then = atoms.arrays, calc.atoms.arrays
+    old: Atoms | None = calc.atoms
+    if old is None:
+        return False
+    now, then = atoms.arrays, old.arrays
     if any(name in arrays for name in _ELECTRONIC for arrays in (now, then)):
         return False
     return (
-        len(atoms) == len(calc.atoms)
+        len(atoms) == len(old)
         and bool((now["positions"] == then["positions"]).all())
         and bool((now["numbers"] == then["numbers"]).all())
-        and bool((atoms.cell.array == calc.atoms.cell.array).all())
-        and bool((atoms.pbc == calc.atoms.pbc).all())
+        and bool((atoms.cell.array == old.cell.array).all())
+        and bool((atoms.pbc == old.pbc).all())
     )
 
 
