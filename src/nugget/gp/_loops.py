@@ -164,12 +164,12 @@ def pullback_rows(
     for j0 in range(0, m, width):
         j1 = min(j0 + width, m)
         n = j1 - j0
-        for r in range(weights.shape[0]):
-            for s in range(offsets.shape[0] - 1):
-                w = weights[r, s, j0:j1]
-                for i in range(offsets[s], offsets[s + 1], 4):
-                    # Missing rows at the end are copies of the last; their sums are not used.
-                    rows = min(4, offsets[s + 1] - i)
+        for s in range(offsets.shape[0] - 1):
+            for i in range(offsets[s], offsets[s + 1], 4):
+                # Missing rows at the end are copies of the last; their sums are not used.
+                rows = min(4, offsets[s + 1] - i)
+                for r in range(weights.shape[0]):
+                    w = weights[r, s, j0:j1]
                     for q in range(4):
                         row, target = k[i + min(q, rows - 1), j0:j1], wk[q]
                         total = 0.0
