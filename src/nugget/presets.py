@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from ase import Atoms
 
-from nugget.descriptors.normalized import NormalizedSOAP
 from nugget.descriptors.soap import SOAP
 from nugget.errors import NuggetError
 from nugget.gp.inducing import PivotedCholesky
@@ -28,17 +27,20 @@ _SAMPLE = 500
 
 def quick(species: Sequence[str], images: Sequence[Atoms] | None = None) -> Potential:
     """The smallest descriptor, for searches that relax many candidates (forces wanted)."""
-    return _potential(SOAP(tuple(species)), 33.0, 1e-7, 500, images)
+    return _potential(SOAP(tuple(species)), 33.0, 1e-8, 500, images)
 
 
 def balanced(species: Sequence[str], images: Sequence[Atoms] | None = None) -> Potential:
-    """Between the two: fewer than half of the features of `accurate`."""
-    return _potential(NormalizedSOAP(tuple(species), 7.0, 6, 4), 0.4, 1e-9, 700, images)
+    """Fewer than half of the features of `accurate`; the same warning holds."""
+    return _potential(SOAP(tuple(species), 8.0, 6, 4), 73.0, 1e-8, 700, images)
 
 
 def accurate(species: Sequence[str], images: Sequence[Atoms] | None = None) -> Potential:
-    """The lowest errors found, for training sets of 25 to 225 structures and for unseen sizes."""
-    return _potential(NormalizedSOAP(tuple(species), 7.0, 8, 6), 0.4, 1e-9, 1000, images)
+    """The lowest errors found on structures of the sizes that were trained on.
+
+    Its long reach does not carry over to larger clusters: for those, a cutoff of 6 Å is better.
+    """
+    return _potential(SOAP(tuple(species), 8.0, 8, 6), 70.0, 1e-9, 1000, images)
 
 
 PRESETS: dict[str, Callable[..., Potential]] = {

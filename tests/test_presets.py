@@ -1,0 +1,50 @@
+"""Named settings, and the rule for the length scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ase import Atoms
+
+from nugget import SOAP, NuggetError
+from nugget.presets import PRESETS, length_scale
+
+
+def _clusters(symbols: str = "Au6", count: int = 4) -> list[Atoms]:
+    rng = np.random.default_rng(0)
+    corners = 2.8 * np.array([[i, j, k] for i in range(3) for j in range(2) for k in range(1)])
+    return [Atoms(symbols, positions=corners + rng.normal(0, 0.2, (6, 3))) for _ in range(count)]
+
+
+def test_length_scale_is_twice_the_median_distance() -> None:
+    images, soap = _clusters(), SOAP(("Au",))
+    x = soap.compute(images).values
+    distances = [np.linalg.norm(a - b) for i, a in enumerate(x) for b in x[:i]]
+    assert length_scale(soap, images) == pytest.approx(2 * np.median(distances), rel=1e-6)
+    assert length_scale(soap, images, 3.0) == pytest.approx(1.5 * length_scale(soap, images))
+
+
+def test_length_scale_compares_equal_elements_only() -> None:
+    images, soap = _clusters("Au3Cu3"), SOAP(("Au", "Cu"))
+    env = soap.compute(images)
+    distances = []
+    for element in (0, 1):
+        x = env.values[env.species == element]
+        distances += [np.linalg.norm(a - b) for i, a in enumerate(x) for b in x[:i]]
+    assert length_scale(soap, images) == pytest.approx(2 * np.median(distances), rel=1e-6)
+
+
+@pytest.mark.parametrize("images", [[Atoms("Au")], [Atoms("Au"), Atoms("Au")]])
+def test_environments_that_are_all_alike_are_refused(images: list[Atoms]) -> None:
+    with pytest.raises(NuggetError, match="all alike"):
+        length_scale(SOAP(("Au",)), images)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_preset_takes_its_length_scale_from_images(name: str) -> None:
+    images = _clusters()
+    fixed, measured = PRESETS[name](["Au"]), PRESETS[name](["Au"], images)
+    assert fixed.descriptor == measured.descriptor
+    assert measured.kernel.length_scale == length_scale(measured.descriptor, images)
+    assert measured.kernel.length_scale != fixed.kernel.length_scale
+    assert measured.kernel.amplitude == fixed.kernel.amplitude
