@@ -270,7 +270,7 @@ def main() -> None:
             print((Path(directory) / "log.txt").read_text()[-3000:], file=sys.stderr)
             raise
         finally:
-            match.close()
+            match.close()  # also when interrupted: the workers end with their pipes
         results["versions"] = match.versions
         results["load"] = [load, os.getloadavg()[0]]
     results["processor"] = _processor()
