@@ -33,7 +33,7 @@ SOAP = {"r_cut": 6.0, "n_max": 3, "l_max": 2, "sigma": 1.0}
 LENGTH_SCALE, NOISE, LABEL, PRIOR, MEMBERS, KAPPA = 20.0, 0.01, 0.01, 0.05, 10, 2.0
 
 
-def timed(work: Callable[[], object], at_least: float = 0.02) -> dict[str, float]:
+def timed(work: Callable[[], object], at_least: float = 0.15) -> dict[str, float]:
     """Processor and wall seconds of one call; short work is repeated for `at_least` seconds."""
     calls, cpu, wall = 0, time.process_time(), time.perf_counter()
     while True:

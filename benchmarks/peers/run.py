@@ -173,6 +173,38 @@ def memory(match: Match) -> dict[str, float]:
     return found
 
 
+def predictions(
+    match: Match, model: str, part: dict[str, Any], rounds: int, sizes: list[int]
+) -> None:
+    """What is asked for, of 1 and of 50 structures; needs the trained models of these sizes."""
+    full = "E, F, σ, ∇σ"
+    for count in (1, 50):
+        part[f"predict {count}"] = {
+            what: match.rounds(rounds, "predict", model, of=1000, what=what, count=count)
+            for what in ("E", "E, F", "E, F, σ", full, "LCB")
+        }
+    part["predict 50 m"] = {
+        m: match.rounds(min(rounds, 2), "predict", model, of=m, what=full, count=50)
+        for m in sizes
+        if m != 1000
+    } | {1000: part["predict 50"][full]}
+    if 2000 in sizes:
+        part["predict 1, m = 2000"] = match.rounds(
+            rounds, "predict", model, of=2000, what=full, count=1
+        )
+
+
+def again(match: Match, rounds: int) -> dict[str, Any]:
+    """The results of the last full run with the predictions measured anew."""
+    results: dict[str, Any] = json.loads((OUT / "peers.json").read_text())
+    for model in RIVALS:
+        for m in (250, 500, 1000, 2000):
+            match.rounds(1, "train", model, n=200, m=m, key=f"{m}")
+        predictions(match, model, results[model], rounds, [250, 500, 1000, 2000])
+        _say(model, results[model])
+    return results
+
+
 def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
     results: dict[str, Any] = {"agreement": agreement(match)}
     print("agreement", json.dumps(results["agreement"], indent=1), flush=True)
@@ -191,20 +223,7 @@ def measure(match: Match, rounds: int, quick: bool) -> dict[str, Any]:
             if m <= largest
         }
         _say(model, part)
-        for count in (1, 50):
-            part[f"predict {count}"] = {
-                what: match.rounds(rounds, "predict", model, of=1000, what=what, count=count)
-                for what in ("E", "E, F", "E, F, σ", "E, F, σ, ∇σ", "LCB")
-            }
-        part["predict 50 m"] = {
-            m: match.rounds(min(rounds, 2), "predict", model, of=m, what="E, F, σ, ∇σ", count=50)
-            for m in part["training m"]
-            if m != 1000
-        } | {1000: part["predict 50"]["E, F, σ, ∇σ"]}
-        if not quick:
-            part["predict 1, m = 2000"] = match.rounds(
-                rounds, "predict", model, of=2000, what="E, F, σ, ∇σ", count=1
-            )
+        predictions(match, model, part, rounds, list(part["training m"]))
         _say(model, part)
         for count, name in ((1, "relax 1"), (30, "relax 30")):
             answers = {}
@@ -258,6 +277,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round, no m = 2000")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--predictions", action="store_true", help="only these, into the last full run's results"
+    )
     chosen = parser.parse_args()
     if not PYTHON["agox"].exists():
         raise SystemExit("There is no .venv-peers; `make bench-peers` makes it.")
@@ -265,7 +287,10 @@ def main() -> None:
         match = Match(Path(directory))
         load = os.getloadavg()[0]
         try:
-            results = measure(match, 1 if chosen.quick else chosen.rounds, chosen.quick)
+            if chosen.predictions:
+                results = again(match, chosen.rounds)
+            else:
+                results = measure(match, 1 if chosen.quick else chosen.rounds, chosen.quick)
         except RuntimeError:
             print((Path(directory) / "log.txt").read_text()[-3000:], file=sys.stderr)
             raise
