@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
@@ -37,15 +36,24 @@ class Batch:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @cached_property
+    # Both are kept once they are known, by hand: functools.cached_property takes a lock.
+    @property
     def sizes(self) -> Ints:
         """Atoms in each structure, (B,)."""
-        return self.offsets[1:] - self.offsets[:-1]
+        known: Ints | None = self.__dict__.get("_sizes")
+        if known is None:
+            known = self.offsets[1:] - self.offsets[:-1]
+            self.__dict__["_sizes"] = known
+        return known
 
-    @cached_property
+    @property
     def owner(self) -> Ints:
         """Structure of each atom, (N,)."""
-        return np.repeat(np.arange(len(self)), self.sizes)
+        known: Ints | None = self.__dict__.get("_owner")
+        if known is None:
+            known = np.repeat(np.arange(len(self)), self.sizes)
+            self.__dict__["_owner"] = known
+        return known
 
     def split(self, flat: Floats) -> list[Floats]:
         """Per-atom rows as a list of one array per structure."""
@@ -54,7 +62,7 @@ class Batch:
     def with_positions(self, positions: Floats) -> Batch:
         """The same atoms elsewhere; the caller vouches for finite numbers."""
         moved = replace(self, positions=positions)
-        moved.__dict__.update(sizes=self.sizes, owner=self.owner)
+        moved.__dict__.update(_sizes=self.sizes, _owner=self.owner)
         return moved
 
     def select(self, structures: Ints) -> Batch:

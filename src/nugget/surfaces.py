@@ -72,7 +72,8 @@ class Surface:
             by_features = rows.pullback(b)
             if extra is not None:
                 by_features -= self.kappa * extra
-        value[env.coincident] = np.nan
+        if env.has_coincident:
+            value[env.coincident] = np.nan
         gradient, strain = env.pullback_strain(by_features)
         if prior.gradient is not None:
             gradient += prior.gradient
