@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ase.build import fcc111
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.errors import NuggetError
 from nugget.search import Search, make_config
@@ -171,6 +172,26 @@ def test_the_reference_ends_the_search(tmp_path: Path, uninterrupted: list[Recor
     result = Search.create(config, tmp_path / "run").run()
     assert result.found
     assert result.evaluations <= goal.iteration + 1
+
+
+def test_the_reference_must_be_met_in_energy_too(
+    tmp_path: Path, uninterrupted: list[Record]
+) -> None:
+    goal = min(uninterrupted, key=lambda record: record.energy)
+    elsewhere = goal.atoms.copy()
+    elsewhere.calc = SinglePointCalculator(elsewhere, energy=goal.energy - 1.0)
+    elsewhere.write(tmp_path / "goal.extxyz")
+    settled = settings(reference=str(tmp_path / "goal.extxyz"), reference_tolerance=0.5)
+    result = Search.create(make_config(settled), tmp_path / "run").run()
+    assert not result.found
+    assert result.evaluations == 12
+
+
+def test_a_reference_without_energy_is_refused_at_once(tmp_path: Path) -> None:
+    fcc111("Au", (2, 2, 1)).write(tmp_path / "goal.extxyz")
+    settled = settings(reference=str(tmp_path / "goal.extxyz"), reference_tolerance=0.5)
+    with pytest.raises(NuggetError, match="carries no energy"):
+        Search.create(make_config(settled), tmp_path / "run")
 
 
 @pytest.mark.parametrize("choice", [{"acquisition": "thompson"}, {"acquisition": "ei"}])

@@ -113,6 +113,9 @@ class SearchConfig(_Section):
     reference: str | None = Field(
         None, description="file with a structure to stop at when it is found (any ASE format)"
     )
+    reference_tolerance: float | None = Field(
+        None, gt=0, description="found only this close to its energy, eV; none: its bonds suffice"
+    )
 
     @model_validator(mode="after")
     def _some_generator(self) -> SearchConfig:

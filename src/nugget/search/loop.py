@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from nugget.datafiles import read_images
 from nugget.errors import NuggetError
 from nugget.identity import is_reference
+from nugget.identity.graph import stored_energy
 from nugget.search.config import Config, SystemConfig
 from nugget.search.evaluate import Evaluator, Outcome
 from nugget.search.generators import Problem
@@ -70,6 +71,8 @@ class Search:
         self.reference: Atoms | None = None
         if name is not None:
             self.reference = read_images(_beside(name, store.directory), -1)[0]
+            if self.config.search.reference_tolerance is not None:
+                stored_energy(self.reference)  # a reference without energy is found now, not later
         self._stop = False
 
     @classmethod
@@ -146,7 +149,7 @@ class Search:
     def _is_reference(self, record: Record) -> bool:
         if self.reference is None or not record.ok:
             return False
-        return is_reference(record.atoms, self.reference)
+        return is_reference(record.atoms, self.reference, self.config.search.reference_tolerance)
 
     def _report(self, record: Record, learner: Learner) -> None:
         if record.ok:
