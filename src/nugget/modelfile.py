@@ -250,7 +250,8 @@ def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
     )
     potential.rng = _generator(header["rng"])
     potential.calibration = header["calibration"]
-    batch = Batch(**{name: arrays[f"training/{name}"] for name in _BATCH})
+    positions, numbers, offsets, cells, pbc = (arrays[f"training/{name}"] for name in _BATCH)
+    batch = Batch(positions, numbers, offsets, cells, pbc)
     energy, forces, stress = (arrays[f"labels/{name}"] for name in _LABELS)
     prior: Prior = from_settings(header["fitted_prior"])
     potential._fit = Fit(

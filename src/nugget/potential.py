@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-# Kernel elements that travel together: enough for BLAS to be busy, few enough for the cache.
-_CHUNK = 2**20
+# Kernel elements that travel together: enough to forget Python, few enough for the cache.
+_CHUNK = 2**19
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,19 +212,22 @@ class Potential:
         if len(batch) == 1:
             return answer(self, batch, want)
         parts = []
-        for chunk in self._chunks(batch):
-            parts.append(answer(self, batch.select(chunk), want))
+        done = 0
+        for part in self.parts(batch):
+            parts.append(answer(self, part, want))
+            done += len(part)
             if progress is not None:
-                progress(int(chunk[-1]) + 1, len(batch))
+                progress(done, len(batch))
         return joined(parts)
 
-    def _chunks(self, batch: Batch) -> Iterator[NDArray[np.int64]]:
+    def parts(self, batch: Batch) -> Iterator[Batch]:
+        """The batch in pieces whose kernel rows fit into the cache."""
         rows = max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
         start = 0
         while start < len(batch):
             end = int(np.searchsorted(batch.offsets, batch.offsets[start] + rows, side="right")) - 1
             end = min(max(end, start + 1), len(batch))
-            yield np.arange(start, end)
+            yield batch.part(start, end)
             start = end
 
     def forward(
@@ -238,12 +241,30 @@ class Potential:
     def sigma(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
         """σ (B,), its weights b (B, m) on ∇κ, and the rest of its gradient by features."""
         fitted = self.fitted.uncertainty
-        sizes = env.batch.sizes.astype(np.float64)
         if isinstance(fitted, Committee):
-            return *fitted.sigma(rows.kappa, sizes), None
+            return *fitted.sigma(rows.kappa, env.batch.sizes), None
         self_sum = self.kernel.self_sum(rows.points)
-        sigma, b, weight = fitted.sigma(rows.kappa, sizes, self_sum.value)
+        sigma, b, weight = fitted.sigma(rows.kappa, env.batch.sizes, self_sum.value)
         return sigma, b, self_sum.pullback(weight)
+
+    def roads(
+        self, env: Environments, rows: KernelRows, alpha: Floats, mixes: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """κα (B,), σ (B,), and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
+
+        `mixes` (R, 2) holds one pair (c_E, c_σ) per question: (1, 0) for the mean, (0, 1) for σ,
+        (1, −κ) for the lower confidence bound.
+        """
+        fitted = self.fitted.uncertainty
+        if isinstance(fitted, Committee):
+            mean, sigma, weights = fitted.roads(rows.kappa, env.batch.sizes, alpha, mixes)
+            return mean, sigma, rows.pullback(weights)
+        sigma, b, extra = self.sigma(env, rows)
+        on_mean, on_sigma = mixes[:, 0, None, None], mixes[:, 1, None, None]
+        gradient = rows.pullback(on_mean * alpha + on_sigma * b)
+        if extra is not None:
+            gradient += on_sigma * extra
+        return rows.kappa @ alpha, sigma, gradient
 
     # ------------------------------------------------------------------ surfaces
 
@@ -276,4 +297,4 @@ class Potential:
 
 
 def _points(env: Environments) -> Points:
-    return Points(env.values, env.batch.offsets, env.species)
+    return Points.trusted(env.values, env.batch.offsets, env.species)

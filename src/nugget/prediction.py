@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+_BOTH = np.array([[1.0, 0.0], [0.0, 1.0]])  # the mean, and σ
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -36,8 +38,7 @@ class Prediction:
     forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
 
 
-@dataclass(frozen=True)
-class Want:
+class Want(NamedTuple):
     """Which outputs are asked for."""
 
     forces: bool
@@ -54,28 +55,25 @@ def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
     fit = potential.fitted
     alpha = fit.regression.alpha
     env, rows, prior = potential.forward(batch)
-    out: dict[str, Any] = {
-        "energy": rows.kappa @ alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
-    }
+    out: dict[str, Any] = {}
+    # Roads back to the positions, by what they start from: the mean first, then σ.
+    gradients = None
+    slopes = want.forces or want.stress
+    if want.uncertainty_gradient:
+        mixes = _BOTH if slopes else _BOTH[1:]
+        energy, out["energy_uncertainty"], gradients = potential.roads(env, rows, alpha, mixes)
+    else:
+        energy = rows.kappa @ alpha
+        if want.uncertainty:
+            out["energy_uncertainty"] = potential.sigma(env, rows)[0]
+        if slopes:
+            gradients = rows.pullback(alpha)[None]
+    energy += np.add.reduceat(prior.energies, batch.offsets[:-1])
+    out["energy"] = energy
     if want.energies:
         out["energies"] = batch.split(rows.k @ alpha + prior.energies)
-    weights = []  # of κ, one per road back: the mean first, then σ
-    if want.forces or want.stress:
-        weights.append(alpha)
-    extra = None
-    if want.uncertainty or want.uncertainty_gradient:
-        sigma, b, extra = potential.sigma(env, rows)
-        out["energy_uncertainty"] = sigma
-        if want.uncertainty_gradient:
-            weights.append(b)
-    if weights:
-        if len(weights) == 1:
-            grad = rows.pullback(weights[0])[None]
-        else:
-            grad = rows.pullback(np.stack([np.broadcast_to(alpha, b.shape), b]))
-        if want.uncertainty_gradient and extra is not None:
-            grad[-1] += extra
-        positions, strain = env.pullback_strain(grad)
+    if gradients is not None:
+        positions, strain = env.pullback_strain(gradients)
         if want.uncertainty_gradient:
             out["uncertainty_gradient"] = batch.split(positions[-1])
         if want.forces:

@@ -24,6 +24,8 @@ from nugget.errors import NuggetError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_RADII: Floats = np.nan_to_num(covalent_radii, nan=1.5)
+
 
 @dataclass(frozen=True, eq=False)
 class PriorValues:
@@ -82,7 +84,7 @@ class SpeciesEnergies:
         energies = self._table[batch.numbers]
         if math.isnan(energies.sum()):
             atom = int(np.argmax(np.isnan(energies)))
-            s = int(batch.owner[atom])
+            s = batch.first + int(batch.owner[atom])
             raise NuggetError(
                 f"Structure {s}: no training structure contains "
                 f"{chemical_symbols[batch.numbers[atom]]}, so its energy is unknown; "
@@ -241,7 +243,7 @@ def _pair_term(
     batch: Batch, pairs: Pairs | None, kind: int, factor: float, height: float, stiffness: float
 ) -> PriorValues:
     """A sum over pairs whose bond lengths are `factor` times the sums of covalent radii."""
-    radii = np.asarray(np.nan_to_num(covalent_radii, nan=1.5)[batch.numbers]) * factor
+    radii = _RADII[batch.numbers] * factor
     if pairs is None:
         pairs = find_pairs(batch, 2 * REACH[kind] * float(radii.max()))
     energies, gradient = np.zeros(len(batch.positions)), np.zeros_like(batch.positions)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,11 +42,19 @@ class Surface:
     kappa: float = 0.0
     member: tuple[Floats, float] | None = None
 
+    @cached_property
+    def _mix(self) -> Floats:
+        return np.array([[1.0, -self.kappa]])
+
     def __call__(self, images: Sequence[Atoms]) -> tuple[Floats, list[Floats]]:
         """Values (B,) and gradients, one (N, 3) per structure."""
         batch = as_batch(images)
-        found = self.evaluate(batch)
-        return found.value, batch.split(found.gradient)
+        if len(batch) == 1:
+            alone = self.evaluate(batch)
+            return alone.value, [alone.gradient]
+        found = [self.evaluate(part) for part in self.potential.parts(batch)]
+        gradient = np.concatenate([part.gradient for part in found])
+        return np.concatenate([part.value for part in found]), batch.split(gradient)
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True) -> Values:
         """Values and derivatives for a batch; `pairs` may come from a Verlet list.
@@ -56,22 +65,18 @@ class Surface:
         pot = self.potential
         alpha, shift = (pot.fitted.regression.alpha, 0.0) if self.member is None else self.member
         env, rows, prior = pot.forward(batch, pairs, strict=strict)
-        energy = rows.kappa @ alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
-        if shift:
-            energy += shift * batch.sizes
         sigma = None
         if self.kappa == 0.0:
-            value = energy
+            energy = rows.kappa @ alpha
             by_features = rows.pullback(alpha)
         else:
-            sigma, b, extra = pot.sigma(env, rows)
-            value = energy - self.kappa * sigma
             # Weights of the LCB: a = α − κ Wδ/σ; one road back, whatever the committee's size.
-            b *= -self.kappa
-            b += alpha
-            by_features = rows.pullback(b)
-            if extra is not None:
-                by_features -= self.kappa * extra
+            energy, sigma, roads = pot.roads(env, rows, alpha, self._mix)
+            by_features = roads[0]
+        energy += np.add.reduceat(prior.energies, batch.offsets[:-1])
+        if shift:
+            energy += shift * batch.sizes
+        value = energy if sigma is None else energy - self.kappa * sigma
         if env.has_coincident:
             value[env.coincident] = np.nan
         gradient, strain = env.pullback_strain(by_features)

@@ -145,6 +145,59 @@ def _harmonics_gradient(
                 gradient[2, middle - m] = along * sin
 
 
+@njit(cache=True, fastmath=FAST)
+def forward(
+    positions: Floats,
+    numbers: Ints,
+    table: Ints,
+    i: Ints,
+    j: Ints,
+    shift: Floats,
+    knots: Floats,
+    centre: Floats,
+    norm: Floats,
+    cutoff: float,
+    degrees: tuple[int, ...],
+    radials: tuple[int, ...],
+    n_species: int,
+    feature: Ints,
+    factor: Floats,
+) -> tuple[Ints, int, Floats, int, Floats]:
+    """The whole way from pairs to features in one call: for a small cluster calls cost time."""
+    species, missing = lookup(table, numbers)
+    if missing >= 0:
+        return species, missing, np.empty((0, 0, 0)), -1, np.empty((0, 0))
+    c, close = coefficients(
+        positions, species, i, j, shift, knots, centre, norm, cutoff, degrees, radials, n_species
+    )
+    return species, missing, c, close, power_spectrum(c, feature, factor)
+
+
+@njit(cache=True, fastmath=FAST)
+def backward(
+    grad: Floats,
+    c: Floats,
+    feature: Ints,
+    factor: Floats,
+    positions: Floats,
+    species: Ints,
+    pair_offsets: Ints,
+    i: Ints,
+    j: Ints,
+    shift: Floats,
+    knots: Floats,
+    norm: Floats,
+    cutoff: float,
+    degrees: tuple[int, ...],
+    radials: tuple[int, ...],
+) -> tuple[Floats, Floats]:
+    """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3)."""
+    return coefficients_adjoint(
+        power_spectrum_adjoint(c, grad, feature, factor),
+        positions, species, pair_offsets, i, j, shift, knots, norm, cutoff, degrees, radials,
+    )  # fmt: skip
+
+
 @njit(cache=True)
 def lookup(table: Ints, numbers: Ints) -> tuple[Ints, int]:
     """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
@@ -269,8 +322,7 @@ def coefficients_adjoint(
     bar: Floats,
     positions: Floats,
     species: Ints,
-    owner: Ints,
-    n_structures: int,
+    pair_offsets: Ints,
     i: Ints,
     j: Ints,
     shift: Floats,
@@ -285,7 +337,7 @@ def coefficients_adjoint(
     With C̄ the sum of what both ends of a pair ask for, ∂/∂d is
     (Σ C̄_nlm h'_nl S_lm) d/r + Σ_lm (Σ_n C̄_nlm h_nl) ∇S_lm.
     """
-    n_rhs = len(bar)
+    n_rhs, n_structures = len(bar), len(pair_offsets) - 1
     l_max, n_max = len(degrees) - 1, len(radials)
     n_lm = (l_max + 1) ** 2
     inverse_step = (len(knots) - 1) / cutoff
@@ -297,57 +349,57 @@ def coefficients_adjoint(
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
     gradient = np.empty((3, n_lm))
-    for p in range(len(i)):
-        a, b = i[p], j[p]
-        x = positions[b, 0] + shift[p, 0] - positions[a, 0]
-        y = positions[b, 1] + shift[p, 1] - positions[a, 1]
-        z = positions[b, 2] + shift[p, 2] - positions[a, 2]
-        r = np.sqrt(x * x + y * y + z * z)
-        if r >= cutoff or r < TOO_CLOSE:
-            continue
-        _radial(r, knots, inverse_step, h, dh)
-        _harmonics(x, y, z, l_max, norm, q, xy, solid)
-        _harmonics_gradient(x, y, l_max, norm, q, xy, gradient)
-        slot_a = species[b] * n_max
-        slot_b = species[a] * n_max
-        s = owner[a]
-        for k in range(n_rhs):
-            radial = gx = gy = gz = 0.0
-            sign = 1.0
-            for degree in range(l_max + 1):
-                value = h[degree * n_max : (degree + 1) * n_max]
-                slope = dh[degree * n_max : (degree + 1) * n_max]
-                for lm in range(degree * degree, (degree + 1) * (degree + 1)):
-                    at_a = bar[k, a, lm, slot_a : slot_a + n_max]
-                    at_b = bar[k, b, lm, slot_b : slot_b + n_max]
-                    v = 0.0
-                    dv = 0.0
-                    for n in range(n_max):
-                        both = at_a[n] + sign * at_b[n]
-                        v += both * value[n]
-                        dv += both * slope[n]
-                    radial += dv * solid[lm]
-                    gx += v * gradient[0, lm]
-                    gy += v * gradient[1, lm]
-                    gz += v * gradient[2, lm]
-                sign = -sign
-            radial /= r
-            gx += radial * x
-            gy += radial * y
-            gz += radial * z
-            out[k, b, 0] += gx
-            out[k, b, 1] += gy
-            out[k, b, 2] += gz
-            out[k, a, 0] -= gx
-            out[k, a, 1] -= gy
-            out[k, a, 2] -= gz
-            strain[k, s, 0, 0] += gx * x
-            strain[k, s, 0, 1] += gx * y
-            strain[k, s, 0, 2] += gx * z
-            strain[k, s, 1, 0] += gy * x
-            strain[k, s, 1, 1] += gy * y
-            strain[k, s, 1, 2] += gy * z
-            strain[k, s, 2, 0] += gz * x
-            strain[k, s, 2, 1] += gz * y
-            strain[k, s, 2, 2] += gz * z
+    for s in range(n_structures):
+        for p in range(pair_offsets[s], pair_offsets[s + 1]):
+            a, b = i[p], j[p]
+            x = positions[b, 0] + shift[p, 0] - positions[a, 0]
+            y = positions[b, 1] + shift[p, 1] - positions[a, 1]
+            z = positions[b, 2] + shift[p, 2] - positions[a, 2]
+            r = np.sqrt(x * x + y * y + z * z)
+            if r >= cutoff or r < TOO_CLOSE:
+                continue
+            _radial(r, knots, inverse_step, h, dh)
+            _harmonics(x, y, z, l_max, norm, q, xy, solid)
+            _harmonics_gradient(x, y, l_max, norm, q, xy, gradient)
+            slot_a = species[b] * n_max
+            slot_b = species[a] * n_max
+            for k in range(n_rhs):
+                radial = gx = gy = gz = 0.0
+                sign = 1.0
+                for degree in range(l_max + 1):
+                    value = h[degree * n_max : (degree + 1) * n_max]
+                    slope = dh[degree * n_max : (degree + 1) * n_max]
+                    for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                        at_a = bar[k, a, lm, slot_a : slot_a + n_max]
+                        at_b = bar[k, b, lm, slot_b : slot_b + n_max]
+                        v = 0.0
+                        dv = 0.0
+                        for n in range(n_max):
+                            both = at_a[n] + sign * at_b[n]
+                            v += both * value[n]
+                            dv += both * slope[n]
+                        radial += dv * solid[lm]
+                        gx += v * gradient[0, lm]
+                        gy += v * gradient[1, lm]
+                        gz += v * gradient[2, lm]
+                    sign = -sign
+                radial /= r
+                gx += radial * x
+                gy += radial * y
+                gz += radial * z
+                out[k, b, 0] += gx
+                out[k, b, 1] += gy
+                out[k, b, 2] += gz
+                out[k, a, 0] -= gx
+                out[k, a, 1] -= gy
+                out[k, a, 2] -= gz
+                strain[k, s, 0, 0] += gx * x
+                strain[k, s, 0, 1] += gx * y
+                strain[k, s, 0, 2] += gx * z
+                strain[k, s, 1, 0] += gy * x
+                strain[k, s, 1, 1] += gy * y
+                strain[k, s, 1, 2] += gy * z
+                strain[k, s, 2, 0] += gz * x
+                strain[k, s, 2, 1] += gz * y
+                strain[k, s, 2, 2] += gz * z
     return out, strain

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 from ase import Atoms
@@ -78,13 +79,13 @@ class SOAP:
         out, and `Environments.coincident` tells which structures have them.
         """
         batch = as_batch(images)
-        species = self.species_index(batch)
         if pairs is None:
             pairs = find_pairs(batch, self.cutoff)
         t = self._tables
-        c, close = _loops.coefficients(
+        species, unknown, c, close, values = _loops.forward(
             batch.positions,
-            species,
+            batch.numbers,
+            t.index,
             pairs.i,
             pairs.j,
             pairs.shift,
@@ -95,23 +96,22 @@ class SOAP:
             t.degrees,
             t.radials,
             len(self.species),
+            t.feature,
+            t.factor,
         )
+        if unknown >= 0:
+            self._refuse_unknown(batch, unknown)
         if close >= 0 and strict:
             _refuse_coincident(batch, pairs, close)
-        values = _loops.power_spectrum(c, t.feature, t.factor)
         return Environments(self, batch, pairs, species, values, c, close >= 0)
 
-    def species_index(self, batch: Batch) -> Ints:
-        """Position of each atom's element in `species`; an element that is not there is refused."""
-        index, atom = _loops.lookup(self._tables.index, batch.numbers)
-        if atom >= 0:
-            s = int(np.searchsorted(batch.offsets, atom, side="right")) - 1
-            raise NuggetError(
-                f"Structure {s}, atom {atom - batch.offsets[s]}: element "
-                f"{chemical_symbols[batch.numbers[atom]]} is not among {list(self.species)}; "
-                "add it to the descriptor's species."
-            )
-        return index
+    def _refuse_unknown(self, batch: Batch, atom: int) -> NoReturn:
+        s = int(np.searchsorted(batch.offsets, atom, side="right")) - 1
+        raise NuggetError(
+            f"Structure {batch.first + s}, atom {atom - batch.offsets[s]}: element "
+            f"{chemical_symbols[batch.numbers[atom]]} is not among {list(self.species)}; "
+            "add it to the descriptor's species."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +153,14 @@ class Environments:
                 f"A gradient of shape {grad.shape} does not fit features of {self.values.shape}."
             )
         soap, t = self.descriptor, self.descriptor._tables
-        bar = _loops.power_spectrum_adjoint(self.coefficients, stacked, t.feature, t.factor)
-        positions, strain = _loops.coefficients_adjoint(
-            bar,
+        positions, strain = _loops.backward(
+            stacked,
+            self.coefficients,
+            t.feature,
+            t.factor,
             self.batch.positions,
             self.species,
-            self.owner,
-            len(self.batch),
+            self.pairs.offsets,
             self.pairs.i,
             self.pairs.j,
             self.pairs.shift,
@@ -291,6 +292,6 @@ def _refuse_coincident(batch: Batch, pairs: Pairs, p: int) -> None:
     start = batch.offsets[s]
     distance = np.linalg.norm(batch.positions[j] + pairs.shift[p] - batch.positions[i])
     raise NuggetError(
-        f"Structure {s}: atoms {i - start} and {j - start} are {distance:.3g} Å apart "
-        f"(less than {_loops.TOO_CLOSE} Å); move them apart or remove the structure."
+        f"Structure {batch.first + s}: atoms {i - start} and {j - start} are {distance:.3g} Å "
+        f"apart (less than {_loops.TOO_CLOSE} Å); move them apart or remove the structure."
     )

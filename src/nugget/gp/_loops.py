@@ -1,98 +1,10 @@
-"""The fast exponential and the loops around it (Numba, one thread).
-
-exp(s) for s <= 0 without a branch, so that LLVM can vectorise it: s = n ln 2 + r, |r| <= ln 2 / 2,
-n found by adding 1.5·2⁵² (the integer then sits in the low bits of the mantissa), exp(r) by a
-degree-11 minimax polynomial (error 3e-18), 2ⁿ by shifting those bits into the exponent. The only
-fast-math flags are those that cannot undo the range reduction; NaN stays NaN.
-"""
+"""The kernel's loops, forward and back (Numba, one thread)."""
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# "reassoc" would cancel the big constant and break the range reduction.
-FASTMATH = {"contract", "nsz", "arcp"}
-
-_BIG = 6755399441055744.0  # 1.5·2⁵²
-_LOG2E = 1.4426950408889634
-_LN2_HI = 6.93147180369123816490e-01  # low 33 bits zero: n·_LN2_HI is exact
-_LN2_LO = 1.90821492927058770002e-10
-_LOWEST = -708.0  # exp(-708) = 3.3e-308 is the last normal number; below it the result is 0
-_C2, _C3, _C4 = 0.5000000000000019, 0.1666666666666668, 0.04166666666648795
-_C5, _C6, _C7 = 0.008333333333319589, 0.0013888888952352863, 0.00019841269890076403
-_C8, _C9 = 2.4801485441561313e-05, 2.755724088722987e-06
-_C10, _C11 = 2.763265472252779e-07, 2.5110049204818658e-08
-
-
-@njit(cache=True, inline="always", fastmath=FASTMATH)
-def exp_negative(s: float) -> float:
-    """exp(s) for s <= 0 (or round-off above it); 0 below -708; NaN for NaN."""
-    c = _LOWEST if s < _LOWEST else s
-    shifted = c * _LOG2E + _BIG
-    n = shifted - _BIG
-    r = c - n * _LN2_HI
-    r = r - n * _LN2_LO
-    # Estrin's scheme: a chain of 5 operations instead of Horner's 11 keeps both FMA units busy.
-    r2 = r * r
-    r4 = r2 * r2
-    low = (1.0 + r) + r2 * (_C2 + r * _C3)
-    middle = (_C4 + r * _C5) + r2 * (_C6 + r * _C7)
-    high = (_C8 + r * _C9) + r2 * (_C10 + r * _C11)
-    bits = (np.float64(shifted).view(np.int64) + 1023) << 52
-    two_n = np.int64(bits).view(np.float64)
-    return 0.0 if s < _LOWEST else (low + r4 * (middle + r4 * high)) * two_n
-
-
-@njit(cache=True, fastmath=FASTMATH)
-def exponentials(
-    k: NDArray[np.float64], hx: NDArray[np.float64], hz: NDArray[np.float64], amplitude: float
-) -> None:
-    """In place: k_ij holds x_i·z_j and becomes θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2)."""
-    for i in range(k.shape[0]):
-        row, h = k[i], hx[i]
-        for j in range(k.shape[1]):
-            row[j] = amplitude * exp_negative(row[j] - h - hz[j])
-
-
-@njit(cache=True, fastmath=FASTMATH)
-def exponentials_symmetric(
-    k: NDArray[np.float64], half: NDArray[np.float64], amplitude: float
-) -> None:
-    """`exponentials` for a square k of equal points: one triangle, mirrored in small tiles."""
-    m, tile = k.shape[0], 64
-    for i0 in range(0, m, tile):
-        i1 = min(i0 + tile, m)
-        for j0 in range(i0, m, tile):
-            j1 = min(j0 + tile, m)
-            for i in range(i0, i1):
-                for j in range(j0, j1):
-                    k[i, j] = amplitude * exp_negative(k[i, j] - half[i] - half[j])
-            for j in range(j0, j1):
-                for i in range(i0, min(i1, j)):
-                    k[j, i] = k[i, j]
-        for i in range(i0, i1):
-            k[i, i] = amplitude
-
-
-@njit(cache=True, fastmath=FASTMATH)
-def exponentials_and_sums(
-    k: NDArray[np.float64],
-    hx: NDArray[np.float64],
-    hz: NDArray[np.float64],
-    amplitude: float,
-    offsets: NDArray[np.int64],
-    kappa: NDArray[np.float64],
-) -> None:
-    """`exponentials`, and κ_s = Σ_{i∈s} k_i in the same pass (`kappa` is overwritten)."""
-    for s in range(offsets.shape[0] - 1):
-        total = kappa[s]
-        total[:] = 0.0
-        for i in range(offsets[s], offsets[s + 1]):
-            row, h = k[i], hx[i]
-            for j in range(k.shape[1]):
-                value = amplitude * exp_negative(row[j] - h - hz[j])
-                row[j] = value
-                total[j] += value
+from nugget.gp._exponential import FASTMATH, exp_negative, exponentials_and_sums
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -111,6 +23,134 @@ def scaled(
             out[i, a] = value
             total += value * value
         half[i] = 0.5 * total
+
+
+# With more features than this, GEMM is quicker than the loops for few.
+FEW = 40
+# Elements of zt in a panel that stays in the cache, of k from GEMM to sum.
+_PANEL, _AT_A_TIME = 18432, 2**15
+
+
+@njit(cache=True, fastmath=FASTMATH)
+def forward_rows(
+    x: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    scale: float,
+    zt: NDArray[np.float64],
+    hz: NDArray[np.float64],
+    amplitude: float,
+    offsets: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Rows in the block's coordinates (n, f), k (n, m) and κ_s = Σ_{i∈s} k_i (B, m)."""
+    (n, f), m, last = x.shape, zt.shape[1], len(offsets) - 1
+    xs, half = np.empty((n, f)), np.empty(n)
+    k, kappa = np.empty((n, m)), np.zeros((last, m))
+    scaled(x, centre, scale, xs, half)
+    if f <= FEW:
+        _forward_few(xs, half, zt, hz, amplitude, offsets, k, kappa)
+        return xs, k, kappa
+    # A few structures at a time: k is still in the cache when its exponentials are taken.
+    rows = max(_AT_A_TIME // max(m, 1), 1)
+    s = 0
+    while s < last:
+        end = s + 1
+        while end < last and offsets[end + 1] - offsets[s] <= rows:
+            end += 1
+        a, b = offsets[s], offsets[end]
+        if b > a:
+            np.dot(xs[a:b], zt, k[a:b])
+        exponentials_and_sums(k, half, hz, amplitude, offsets[s : end + 1], kappa[s:end])
+        s = end
+    return xs, k, kappa
+
+
+@njit(cache=True, fastmath=FASTMATH)
+def _forward_few(
+    xs: NDArray[np.float64],
+    half: NDArray[np.float64],
+    zt: NDArray[np.float64],
+    hz: NDArray[np.float64],
+    amplitude: float,
+    offsets: NDArray[np.int64],
+    k: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+) -> None:
+    """k and κ for few features: two rows and six features at a time, all in registers.
+
+    A GEMM with so short a sum is mostly packing; here the exponentials follow while the two rows
+    are in the cache, which takes three quarters of the time of GEMM, then exponentials.
+    """
+    f, m = zt.shape
+    spare = np.empty(m)
+    width = max(_PANEL // f, 64)
+    for j0 in range(0, m, width):
+        j1 = min(j0 + width, m)
+        h = hz[j0:j1]
+        for s in range(len(offsets) - 1):
+            total = kappa[s, j0:j1]
+            for i in range(offsets[s], offsets[s + 1], 2):
+                # An odd row at the end goes along with a copy of itself that is not counted.
+                odd = i + 1 == offsets[s + 1]
+                p, q = xs[i], xs[i if odd else i + 1]
+                u, v = k[i, j0:j1], (spare if odd else k[i + 1])[j0:j1]
+                hu, hv = half[i], half[i if odd else i + 1]
+                for j in range(len(h)):
+                    u[j] = -hu - h[j]
+                    v[j] = -hv - h[j]
+                for a in range(0, f - f % 6, 6):
+                    _add_six(u, v, p[a : a + 6], q[a : a + 6], zt, a, j0, j1)
+                for a in range(f - f % 6, f):
+                    z, pa, qa = zt[a, j0:j1], p[a], q[a]
+                    for j in range(len(z)):
+                        u[j] += pa * z[j]
+                        v[j] += qa * z[j]
+                count = 0.0 if odd else 1.0
+                for j in range(len(h)):
+                    ku = amplitude * exp_negative(u[j])
+                    kv = amplitude * exp_negative(v[j])
+                    u[j] = ku
+                    v[j] = kv
+                    total[j] += ku + count * kv
+
+
+@njit(cache=True, fastmath=FASTMATH, inline="always")
+def _add_six(
+    u: NDArray[np.float64],
+    v: NDArray[np.float64],
+    p: NDArray[np.float64],
+    q: NDArray[np.float64],
+    zt: NDArray[np.float64],
+    a: int,
+    j0: int,
+    j1: int,
+) -> None:
+    """u += p·z and v += q·z for the six rows z = zt[a : a + 6, j0:j1]."""
+    p0, p1, p2, p3, p4, p5 = p[0], p[1], p[2], p[3], p[4], p[5]
+    q0, q1, q2, q3, q4, q5 = q[0], q[1], q[2], q[3], q[4], q[5]
+    # One by one: only then does the compiler know that they have no gaps.
+    z0, z1, z2 = zt[a, j0:j1], zt[a + 1, j0:j1], zt[a + 2, j0:j1]
+    z3, z4, z5 = zt[a + 3, j0:j1], zt[a + 4, j0:j1], zt[a + 5, j0:j1]
+    for j in range(len(z0)):
+        x = z0[j]
+        s = u[j] + p0 * x
+        t = v[j] + q0 * x
+        x = z1[j]
+        s += p1 * x
+        t += q1 * x
+        x = z2[j]
+        s += p2 * x
+        t += q2 * x
+        x = z3[j]
+        s += p3 * x
+        t += q3 * x
+        x = z4[j]
+        s += p4 * x
+        t += q4 * x
+        x = z5[j]
+        s += p5 * x
+        t += q5 * x
+        u[j] = s
+        v[j] = t
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -149,8 +189,7 @@ def pullback_rows(
     zt: NDArray[np.float64],
     xs: NDArray[np.float64],
     scale: float,
-    out: NDArray[np.float64],
-) -> None:
+) -> NDArray[np.float64]:
     """out[r, i] = scale Σ_j w_j k_ij (z_j − x_i) with w = weights[r, s(i)], for few features.
 
     Four rows and three features at a time (twelve sums, all in registers) in panels that stay in
@@ -160,7 +199,7 @@ def pullback_rows(
     width = 512
     wk = np.empty((4, width))
     totals = np.empty(4)
-    out[:] = 0.0
+    out = np.zeros((len(weights), len(k), f))
     for j0 in range(0, m, width):
         j1 = min(j0 + width, m)
         n = j1 - j0
@@ -222,6 +261,7 @@ def pullback_rows(
                             for j in range(n):
                                 p00 += v0[j] * z0[j]
                             out[r, i + q, a] += scale * (p00 - totals[q] * xs[i + q, a])
+    return out
 
 
 @njit(cache=True)

@@ -10,7 +10,6 @@ are kept for unit noise levels, so that calibrating the levels needs no refit:
 Exact: W = [σ_l W_l, σ_lf W_f, σ_p w_p]. Sampled: the same blocks times Gaussian draws, added up.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
+from nugget.gp._committee_loops import committee_roads
 from nugget.gp.linalg import (
     compress,
     compress_gram,
@@ -28,10 +28,13 @@ from nugget.gp.linalg import (
 from nugget.gp.regression import ENERGY, SparseRegression
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 # |κU⁻¹|² <= k(X, X) <= N²θ₀, so leaving out directions of UW smaller than TOLERANCE/√θ₀ lowers σ²
 # by at most (TOLERANCE·N·σ_level)²: below 1e-6 of σ wherever σ > 0.007·N·σ_level.
 TOLERANCE = 1e-5
+
+_SIGMA_ALONE = np.array([[0.0, 1.0]])
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,10 @@ class Committee:
         w = np.ascontiguousarray(np.concatenate(kept, axis=1))
         return w, rho[rho.size - w.shape[1] :]
 
+    @cached_property
+    def _transposed(self) -> Array:
+        return np.ascontiguousarray(self.weights[0].T)
+
     def deviations(self, kappa: Array, sizes: Array) -> Array:
         """δ = κW + Nρ (B, q)."""
         w, rho = self.weights
@@ -119,20 +126,19 @@ class Committee:
         delta += np.multiply.outer(sizes, rho)
         return delta
 
-    def sigma(self, kappa: Array, sizes: Array) -> tuple[Array, Array]:
+    def sigma(self, kappa: Array, sizes: Numbers) -> tuple[Array, Array]:
         """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""
-        if kappa.shape[0] == 1:  # the same in one dimension: a relaxation asks for little else
-            w, rho = self.weights
-            one = kappa[0] @ w
-            one += sizes[0] * rho
-            norm = math.sqrt(one @ one)
-            if norm > 0.0:
-                one /= norm
-            return np.array([norm]), (w @ one)[None]
-        delta = self.deviations(kappa, sizes)
-        sigma = norms(delta)
-        delta /= np.where(sigma > 0.0, sigma, 1.0)[:, None]
-        return sigma, delta @ self.weights[0].T
+        _, sigma, weights = self.roads(kappa, sizes, np.zeros(kappa.shape[1]), _SIGMA_ALONE)
+        return sigma, weights[0]
+
+    def roads(
+        self, kappa: Array, sizes: Numbers, alpha: Array, mixes: Array
+    ) -> tuple[Array, Array, Array]:
+        """κα (B,), σ (B,) and weights (R, B, m) of ∇κ: mixes[r, 0]·α + mixes[r, 1]·b for each r."""
+        found: tuple[Array, Array, Array] = committee_roads(
+            kappa, sizes, alpha, mixes, self._transposed, self.weights[1]
+        )
+        return found
 
     def local(self, k_rows: Array) -> Array:
         """σ of each environment's own energy (n,), from kernel rows (n, m)."""

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
+from nugget.gp._exponential import exponentials, exponentials_symmetric
 from nugget.gp._loops import (
+    FEW,
     all_equal,
-    exponentials,
-    exponentials_and_sums,
-    exponentials_symmetric,
+    forward_rows,
     pullback_rows,
     scaled,
     self_sums,
@@ -29,8 +29,6 @@ from nugget.gp.points import Points
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_FEW = 40  # with more features than this, GEMM takes over on the way back
 
 
 @dataclass(frozen=True)
@@ -134,25 +132,26 @@ class _Block:
         return k
 
     def forward(self, x: Array, offsets: Ints) -> tuple[Array, Array, Array]:
-        xs, half = self.scaled(x)
-        k = xs @ self.zt
-        kappa = np.empty((offsets.size - 1, k.shape[1]))
-        exponentials_and_sums(k, half, self.half, self.amplitude, offsets, kappa)
-        return xs, k, kappa
+        rows: tuple[Array, Array, Array] = forward_rows(
+            x, self.centre, self.scale, self.zt, self.half, self.amplitude, offsets
+        )
+        return rows
 
     def pullback(self, xs: Array, k: Array, offsets: Ints, weights: Array) -> Array:
         """Σ_j w_j k_ij (z_j − x_i)/l² for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
         n, m = k.shape
         f = self.zt.shape[0]
-        if weights.ndim == 1 and f > _FEW and n > 4 * f:
+        if f <= FEW:
+            together = weights.ndim == 1
+            few: Array = pullback_rows(
+                k, weights.reshape(1, 1, m) if together else weights,
+                np.array([0, n]) if together else offsets, self.zt, xs, self.scale,
+            )  # fmt: skip
+            return few[0] if together else few
+        if weights.ndim == 1 and n > 4 * f:
             g = k @ (weights[:, None] * self.z1)  # one GEMM: fewer products than weighting k
         elif weights.ndim == 1:
-            alone = np.array([0, n])
-            return self.pullback(xs, k, alone, weights[None, None])[0]
-        elif f <= _FEW:
-            few: Array = np.empty((weights.shape[0], n, f))
-            pullback_rows(k, weights, offsets, self.zt, xs, self.scale, few)
-            return few
+            return self.pullback(xs, k, np.array([0, n]), weights[None, None])[0]
         else:
             wk = np.empty((weights.shape[0], n, m))
             weighted(k, weights, offsets, wk)
@@ -268,12 +267,11 @@ class KernelRows(NamedTuple):
         Weights (m,) are common to all structures and (B, m) belong to one each: the answer is
         (n, f). Weights (R, B, m) are R questions at once: the answer is (R, n, f).
         """
-        weights = np.asarray(weights, float)
+        weights = np.ascontiguousarray(weights, float)
         if weights.ndim == 2:
             return self.pullback(weights[None])[0]
         first = self.parts[0] if self.parts else None
         if first is not None and first.rows is None:
-            weights = np.ascontiguousarray(weights)
             return first.block.pullback(first.xs, first.k, first.offsets, weights)
         out = np.zeros((*weights.shape[:-2], *self.points.x.shape))
         for part in self.parts:

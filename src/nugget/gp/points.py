@@ -42,6 +42,15 @@ class Points:
         object.__setattr__(self, "group", group)
 
     @classmethod
+    def trusted(
+        cls, x: NDArray[np.float64], offsets: NDArray[np.int64], group: NDArray[np.int64]
+    ) -> "Points":
+        """Without the checks, for arrays that were just made as they should be."""
+        points = object.__new__(cls)
+        points.__dict__.update(x=x, offsets=offsets, group=group)
+        return points
+
+    @classmethod
     def single(cls, x: ArrayLike) -> "Points":
         """Every row its own structure, all in group 0 (plain regression)."""
         x = np.ascontiguousarray(x, dtype=np.float64)

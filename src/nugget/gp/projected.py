@@ -23,6 +23,7 @@ from nugget.gp.linalg import (
 from nugget.gp.regression import SparseRegression
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 # Directions of U V smaller than this add at most (TOLERANCE·N)²θ₀ to σ²: a millionth of the prior
 # standard deviation of the structure.
@@ -90,7 +91,7 @@ class Projected:
         variance = self_sum - np.einsum("br,br->b", projected, projected)
         return variance, projected
 
-    def sigma(self, kappa: Array, sizes: Array, self_sum: Array) -> tuple[Array, Array, Array]:
+    def sigma(self, kappa: Array, sizes: Numbers, self_sum: Array) -> tuple[Array, Array, Array]:
         """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
         if kappa.shape[0] == 1:  # the same in one dimension: a relaxation asks for little else
             one = kappa[0] @ self.v
