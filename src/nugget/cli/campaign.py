@@ -70,7 +70,7 @@ def campaign(
 
         nugget campaign Au13 --engine emt --reference known.extxyz --budget 60 --repeats 20 -o au13
         nugget campaign au20.toml --vary kappa=0,1,2,4 --repeats 50 --out kappas
-        nugget campaign au20.toml --vary kappa=0,2 --vary uncertainty=label-noise,projected-process -o both
+        nugget campaign au20.toml --vary kappa=0,2 --vary hops=0,1,2 --repeats 50 --out both
         nugget campaign --resume kappas
         nugget campaign --resume kappas --repeats 100 -j 8
 
@@ -83,8 +83,8 @@ def campaign(
 
     Ctrl-C stops all searches after the evaluation in flight. --resume goes on where they stopped,
     also after a crash, never repeats a search that has ended, and tries those again that failed.
-    Workers may be lost: their searches go on in others. `[execution]` in the TOML file sets up Dask,
-    on this machine or under SLURM or PBS (`nugget init` explains it).
+    Workers may be lost: their searches go on in others. `[execution]` in the TOML file sets up
+    Dask, on this machine or under SLURM or PBS (`nugget init` explains it).
     """
     from nugget.cli import _campaign as parts
     from nugget.errors import NuggetError
