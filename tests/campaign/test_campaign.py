@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -68,14 +69,17 @@ def whole(told: Config, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 def assert_same(one: Campaign, two: Campaign) -> None:
     """Every evaluation and every result to the last bit; only times differ."""
-    for a, b in zip(one.members, two.members, strict=True):
+    count = len(two.members)  # perhaps fewer seeds: these are the first of the other's
+    for a, b in zip(one.members[:count], two.members, strict=True):
         first, second = (Store.open(m.directory).records() for m in (a, b))
         assert [record.iteration for record in second] == list(range(len(first)))
         for x, y in zip(first, second, strict=True):
             assert_same_record(x, y)
         log = (b.directory / "search.log").read_text()
         assert log.count("finished") == 1, log
-    assert [plain(row) for row in one.collect()] == [plain(row) for row in two.collect()]
+    seeds = {member.seed for member in two.members}
+    theirs = [plain(row) for row in one.collect() if row.seed in seeds]
+    assert [plain(row) for row in two.collect()] == theirs
 
 
 def assert_same_record(x: Record, y: Record) -> None:
@@ -138,8 +142,6 @@ def test_stopped_and_resumed(whole: Campaign, told: Config, tmp_path: Path):
 
 def test_what_has_ended_is_only_read(whole: Campaign, told: Config, tmp_path: Path):
     """Searches without a campaign around them are adopted, and not a byte of them changes."""
-    import shutil
-
     shutil.copytree(whole.directory / "runs", tmp_path / "runs")
     for kept in tmp_path.rglob("result.json"):
         kept.unlink()
@@ -172,15 +174,15 @@ def test_searches_of_somebody_else_are_refused(whole: Campaign, told: Config, tm
 
 
 def test_nothing_new_is_an_end_too(tmp_path: Path):
-    """Two atoms have one structure: the search ends long before its budget, and stays ended."""
-    dimer = make_config(
+    """One atom has one structure: the search ends long before its budget, and stays ended."""
+    atom = make_config(
         {
-            "system": {"formula": "Au2"},
+            "system": {"formula": "Au"},
             "engine": {"name": "emt"},
             "search": {"budget": 30, "candidates": 2, "initial": 2},
         }
     )
-    campaign = Campaign.create(dimer, {}, 1, tmp_path)
+    campaign = Campaign.create(atom, {}, 1, tmp_path)
     campaign.run(InProcess())
     [row] = campaign.rows()
     assert 0 < row.outcome.evaluations < 30
@@ -221,8 +223,6 @@ def test_a_search_that_fails_becomes_a_row(tmp_path: Path):
 
 
 def test_a_kept_result_counts_until_the_search_goes_on(whole: Campaign, tmp_path: Path):
-    import shutil
-
     member = whole.members[-1]
     directory = tmp_path / "search"
     shutil.copytree(member.directory, directory)
@@ -303,7 +303,7 @@ def run_with_a_loss(campaign: Campaign, executor: Executor) -> int:
 
 
 def test_a_killed_process_is_replaced(whole: Campaign, told: Config, tmp_path: Path):
-    campaign = Campaign.create(told, VARY, 2, tmp_path)
+    campaign = Campaign.create(told, VARY, 1, tmp_path)
     with make_executor(ExecutionConfig(kind="processes", workers=2)) as executor:
         assert isinstance(executor, ProcessExecutor)
         pid = run_with_a_loss(campaign, executor)

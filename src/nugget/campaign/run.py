@@ -183,8 +183,8 @@ class Campaign:
             self._take(futures, watch, timeout=0.0)
         while futures:
             if self._stopping:
-                for future in list(futures):
-                    future.cancel()
+                for future in [future for future in futures if future.cancel()]:
+                    del futures[future]  # had not begun
             self._take(futures, watch, timeout=0.5)
         return self.rows()
 
