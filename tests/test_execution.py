@@ -181,8 +181,9 @@ def test_a_missing_dask_is_one_clear_error(monkeypatch, cluster):
         pass
 
 
-def test_a_scheduler_that_is_not_there():
+def test_a_scheduler_that_is_not_there(monkeypatch):
     pytest.importorskip("distributed")
+    monkeypatch.setattr("nugget.execution.CONNECT", 1.0)
     config = ExecutionConfig(kind="dask", address="tcp://127.0.0.1:9")
     with pytest.raises(NuggetError, match="no Dask scheduler answers"), make_executor(config):
         pass

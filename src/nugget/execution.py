@@ -26,6 +26,7 @@ from nugget.errors import NuggetError
 
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 ONE_THREAD = dict.fromkeys(_LIBRARIES, "1")
+CONNECT = 30.0  # seconds that a Dask scheduler has to answer
 
 
 class ExecutionConfig(BaseModel):
@@ -223,7 +224,7 @@ def _dask(config: ExecutionConfig) -> Iterator[Executor]:
     with contextlib.ExitStack() as stack:
         if config.address is not None:
             try:
-                client = stack.enter_context(Client(config.address, timeout="30s"))
+                client = stack.enter_context(Client(config.address, timeout=CONNECT))
             except (OSError, ValueError) as error:
                 raise NuggetError(
                     f"execution.address: no Dask scheduler answers at {config.address} ({error})."
