@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,8 +123,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, executor):
     )  # fmt: skip
     database = here / "c" / "runs" / "all" / "seed-0000" / "search.db"
     log = database.with_name("search.log")
-    while process.poll() is None and not (log.exists() and log.read_text().count(" eV ") > 1):
-        pass
+    while process.poll() is None and not (log.exists() and log.read_text().count(" best ") > 1):
+        time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=120)[0]
     assert process.returncode == 130, told

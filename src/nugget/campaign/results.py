@@ -132,7 +132,9 @@ def has_ended(outcome: Outcome, config: Config, directory: Path) -> bool:
 
 def keep(directory: Path, outcome: Outcome) -> None:
     """Write the outcome down in the search's directory."""
-    write_atomically(directory / RESULT, json.dumps(asdict(outcome), indent=1) + "\n")
+    text = json.dumps(asdict(outcome), indent=1) + "\n"
+    # It can be made again from the database, so nobody waits for the disk.
+    write_atomically(directory / RESULT, text, wait=False)
 
 
 def _kept(directory: Path) -> Outcome | None:
@@ -147,8 +149,8 @@ def _kept(directory: Path) -> Outcome | None:
             return None
     try:
         return Outcome(**json.loads(text))
-    except (ValueError, TypeError):
-        raise NuggetError(f"{file} is damaged; remove it, it will be made again.") from None
+    except (ValueError, TypeError):  # cut short by a power failure, or of another version
+        return None
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -228,11 +230,12 @@ def _outcome(line: Mapping[str, str]) -> Outcome:
     )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The old file or the new one, never half of it."""
+def write_atomically(path: Path, text: str, wait: bool = True) -> None:
+    """The old file or the new one, never half of it; `wait` until it is safe on the disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        if wait:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(partial, path)
