@@ -237,7 +237,8 @@ def _dask(config: ExecutionConfig) -> Iterator[Executor]:
                 # Also on workers that replace lost ones; Ctrl-C is the first process's business.
                 client.register_worker_callbacks(_ignore_ctrl_c)
             else:
-                cluster.scale(config.workers or 1)  # jobs are asked for here
+                # Jobs are asked for here, and again when they have reached their walltime.
+                cluster.adapt(minimum=config.workers or 1, maximum=config.workers or 1)
         client.run_on_scheduler(_allow_failures, number=config.max_losses)
         yield client.get_executor(pure=False)
 

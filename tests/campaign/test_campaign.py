@@ -165,9 +165,9 @@ class Nobody(Executor):
 def test_searches_of_somebody_else_are_refused(whole: Campaign, told: Config, tmp_path: Path):
     other = tmp_path / "runs" / "kappa=0" / "seed-0000"
     Search.create(config(candidates=7), other)
-    campaign = Campaign.create(told, VARY, 2, tmp_path)
     with pytest.raises(NuggetError, match="candidates is 7 there and 3 here"):
-        campaign.run(Nobody())
+        Campaign.create(told, VARY, 2, tmp_path)
+    assert not (tmp_path / "campaign.toml").exists()
     with pytest.raises(NuggetError, match="another campaign"):
         Campaign.create(told, {"kappa": ("0", "2")}, 2, whole.directory)
     assert Campaign.create(told, VARY, 2, whole.directory).collect()  # the same one is welcome

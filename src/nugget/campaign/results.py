@@ -64,8 +64,9 @@ def read_outcome(directory: Path) -> Outcome | None:
     if not (directory / SETTINGS).exists() or not (directory / DATABASE).exists():
         return None
     store = Store.open(directory)
-    outcome = examine(store.config(), store.records(), directory)
-    if not has_ended(outcome, store.config(), directory):
+    config = store.config()
+    outcome = examine(config, store.records(), directory)
+    if not has_ended(outcome, config, directory):
         return None
     # A directory that belongs to somebody else can be read all the same.
     with contextlib.suppress(PermissionError):

@@ -99,6 +99,8 @@ class Campaign:
         else:
             for cell in campaign.cells:
                 check(cell.config, files)
+            for member in campaign.members:  # searches that are in their places already
+                check_settings(member.directory, campaign._config(member))
         directory.mkdir(parents=True, exist_ok=True)
         for name, file in files.items():
             copy(file, directory / name)
@@ -146,15 +148,12 @@ class Campaign:
 
     def rows(self) -> list[Row]:
         """What is known so far, cell by cell."""
-        known = self._outcomes
-        rows = [
-            Row(member.cell.values, member.seed, known[member.directory])
-            for member in self.members
-            if member.directory in known
-        ]
         order = {cell.name: k for k, cell in enumerate(self.cells)}
-        names = {id(member.cell.values): member.cell.name for member in self.members}
-        return sorted(rows, key=lambda row: (order[names[id(row.cell)]], row.seed))
+        members = sorted(self.members, key=lambda m: (order[m.cell.name], m.seed))
+        known = self._outcomes
+        return [
+            Row(m.cell.values, m.seed, known[m.directory]) for m in members if m.directory in known
+        ]
 
     def run(self, executor: Executor, watch: Watcher | None = None) -> list[Row]:
         """Run all searches that have not ended; those that had failed are tried again."""
