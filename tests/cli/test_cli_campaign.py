@@ -32,36 +32,34 @@ def test_a_campaign_from_its_start_to_its_figure(here):
     """Two cells, a reference that one search is known to find, all files, and a second look."""
     nugget("search", "small.toml", "--seed", 1, "--kappa", 0, "--out", "known")
     first = nugget(
-        "campaign", "small.toml", "--vary", "kappa=0,4", "--repeats", 2, "--seed", 1, *HERE,
+        "campaign", "small.toml", "--vary", "kappa=0,4", "--repeats", 1, "--seed", 1, *HERE,
         "--reference", "known/best.extxyz", "--set", "search.reference_tolerance=1e-5",
         "--out", "c",
     )  # fmt: skip
     lines = first.stdout.splitlines()
-    assert lines[0] == "Au5 · emt · 4 searches · c"
-    assert [line.split()[0] for line in lines[1:5]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert lines[0] == "Au5 · emt · 2 searches · c"
+    assert [line.split()[0] for line in lines[1:3]] == ["1/2", "2/2"]
     assert "kappa=0  seed 1  found at evaluation" in lines[1]
     assert "Success within the budget" in first.stdout
     with open("c/results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["kappa"], row["seed"]) for row in rows] == [
-        ("0", "1"), ("0", "2"), ("4", "1"), ("4", "2"),
-    ]  # fmt: skip
+    assert [(row["kappa"], row["seed"]) for row in rows] == [("0", "1"), ("4", "1")]
     assert rows[0]["found"] == "true"
     best = read("known/best.extxyz").get_potential_energy()
     assert float(rows[0]["best_energy"]) == pytest.approx(best, abs=1e-5)
     assert Path("c/success.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads(Path("c/summary.json").read_text())
     assert [cell["name"] for cell in summary["cells"]] == ["kappa=0", "kappa=4"]
-    assert summary["cells"][0]["found"] == sum(row["found"] == "true" for row in rows[:2])
+    assert summary["cells"][0]["found"] == 1
     assert len(summary["tests"]) == 1
 
     changed = Path("c/runs/kappa=0/seed-0001/search.db").stat().st_mtime_ns
     again = parsed("campaign", "--resume", "c", *HERE)
     assert again == summary | {"ended": "done"}
     assert Path("c/runs/kappa=0/seed-0001/search.db").stat().st_mtime_ns == changed
-    more = parsed("campaign", "--resume", "c", "--repeats", 3, *HERE)
-    assert more["finished"] == 6
-    assert len(list(Path("c/runs").glob("*/seed-0003"))) == 2
+    more = parsed("campaign", "--resume", "c", "--repeats", 2, *HERE)
+    assert more["finished"] == 4
+    assert len(list(Path("c/runs").glob("*/seed-0002"))) == 2
 
 
 def test_without_a_reference_there_is_no_success_to_speak_of():
@@ -103,7 +101,10 @@ def test_parquet_needs_pyarrow(here, monkeypatch):
     assert not (here / "c").exists()
 
 
-@pytest.mark.parametrize("executor", ["in-process", "processes"])
+@pytest.mark.parametrize(
+    "executor",
+    ["processes", *(pytest.param(k, marks=pytest.mark.slow) for k in ("in-process", "dask"))],
+)
 def test_ctrl_c_saves_and_says_how_to_go_on(here, executor):
     """Sent to the whole group, as a terminal does; the searches end after their evaluations."""
     (here / "slow.py").write_text(

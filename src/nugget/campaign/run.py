@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,10 +180,9 @@ class Campaign:
                 break
             futures[executor.submit(run_search, self._job(member))] = member
             self._take(futures, watch, timeout=0.0)
+        # Nothing is cancelled when it is stopped: jobs that have not begun see that and return at
+        # once, and a Dask future cannot tell whether it has begun.
         while futures:
-            if self._stopping:
-                for future in [future for future in futures if future.cancel()]:
-                    del futures[future]  # had not begun
             self._take(futures, watch, timeout=0.5)
         return self.rows()
 
@@ -196,8 +195,6 @@ class Campaign:
             member = futures.pop(future)
             try:
                 outcome = future.result()
-            except CancelledError:
-                continue
             except Exception as error:  # the worker was lost too often, or cannot work at all
                 outcome = given_up(member.directory, str(error) or type(error).__name__)
                 keep(member.directory, outcome)
