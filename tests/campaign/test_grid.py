@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from nugget.campaign import Campaign
 from nugget.campaign.grid import cell_name, cell_values, make_cells, read_vary, split
+from nugget.campaign.run import with_execution
 from nugget.errors import NuggetError
-from nugget.execution import InProcess
+from nugget.execution import ExecutionConfig, InProcess
 from nugget.search import make_config
 from nugget.search.config import Config
 
@@ -128,6 +129,8 @@ def test_a_campaign_is_read_as_it_was_written(tmp_path: Path):
     assert again.members[-1].directory == (
         tmp_path / "runs" / "kappa=1e0,search.relax_steps=3" / "seed-0008"
     )
+    assert with_execution(again, {"workers": 5}).options == {"queue": "long"}
+    assert with_execution(again, {"kind": "in-process"}) == ExecutionConfig(kind="in-process")
     with pytest.raises(NuggetError, match="holds no campaign"):
         Campaign.resume(tmp_path / "runs")
     (tmp_path / "campaign.toml").write_text("repeats = 3\n")

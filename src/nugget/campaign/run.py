@@ -286,5 +286,8 @@ def _told(campaign: Campaign) -> tuple[Any, ...]:
 
 def with_execution(campaign: Campaign, changed: Mapping[str, Any]) -> ExecutionConfig:
     """Where it runs: as its settings say, but for what is given now."""
-    told = campaign.base.execution.model_dump() | dict(changed)
+    told = campaign.base.execution.model_dump()
+    if changed.get("kind", "dask") != "dask":  # what was told for Dask means nothing elsewhere
+        told = {key: told[key] for key in ("workers", "max_losses")}
+    told |= changed
     return make_config({"execution": told}, "execution").execution
