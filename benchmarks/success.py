@@ -19,6 +19,8 @@ import numpy as np
 from ase import Atoms
 from ase.io import read
 
+from nugget.campaign import wilson
+
 REFERENCES = Path(__file__).parent / "references"
 
 
@@ -120,16 +122,6 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
         "surrogate_seconds": sum(r.surrogate_seconds for r in records),
         "failures": sum(not r.ok for r in records),
     }
-
-
-def wilson(hits: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """95 % interval of a share."""
-    if trials == 0:
-        return 0.0, 1.0
-    p = hits / trials
-    centre = (p + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * np.sqrt(p * (1 - p) / trials + (z / (2 * trials)) ** 2)
-    return float(centre - half), float(centre + half)
 
 
 def summary(rows: list[dict[str, Any]]) -> list[list[object]]:

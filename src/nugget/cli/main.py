@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 import nugget
 from nugget.cli._errors import handled
 from nugget.cli.calibrate import calibrate
+from nugget.cli.campaign import campaign
 from nugget.cli.check import check
 from nugget.cli.dataset import dataset
 from nugget.cli.engines import engines
@@ -25,7 +26,19 @@ from nugget.cli.init import init
 from nugget.cli.predict import predict
 from nugget.cli.search import search
 
-COMMANDS = (search, init, engines, fit, predict, calibrate, evaluate, info, check, dataset)
+COMMANDS = (
+    search,
+    campaign,
+    init,
+    engines,
+    fit,
+    predict,
+    calibrate,
+    evaluate,
+    info,
+    check,
+    dataset,
+)
 BARE = (init, engines)  # these do their work without arguments; others explain themselves
 
 
@@ -68,6 +81,10 @@ def main(
         nugget search Au20
         nugget init Cu5Au8 -o settings.toml
         nugget engines
+
+    Many searches at once, and how often and how soon they succeed:
+
+        nugget campaign Au20 --vary kappa=0,2 --repeats 20 --reference known.xyz --out kappas
 
     Fit a potential to structures with energies and forces, predict with error bars, and check it:
 

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nugget.errors import NuggetError
+from nugget.execution import ExecutionConfig
 
 
 class _Section(BaseModel):
@@ -145,6 +146,7 @@ class Config(_Section):
     engine: EngineConfig = EngineConfig()
     model: ModelConfig = ModelConfig()
     search: SearchConfig = SearchConfig()
+    execution: ExecutionConfig = ExecutionConfig()
 
 
 def make_config(settings: dict[str, Any], origin: str = "the settings") -> Config:

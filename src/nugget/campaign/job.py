@@ -1,0 +1,106 @@
+"""One search of a campaign, as a function that any worker can run, again and again.
+
+Everything that it did before is in the search's directory: begun anew after a loss, it goes on from
+there, and a search that has ended is only read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nugget.campaign.results import Outcome, examine, has_ended, keep, read_outcome
+from nugget.errors import NuggetError
+from nugget.search.config import make_config
+from nugget.search.loop import Search, Status
+from nugget.search.store import SETTINGS, Store
+
+#: Seconds to wait for a search that another worker still has in its hands. A scheduler may give up
+#: a worker that lives on; its search is then finished by one of the two, never by both.
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is told; plain data."""
+
+    directory: str
+    settings: dict[str, Any]
+    files: dict[str, str]  # names inside the directory, and where to copy them from
+    stop: str  # when this file is there, searches stop after the evaluation in flight
+
+
+def run_search(job: Job) -> Outcome | None:
+    """Run a search to its end, from where it stands; None if it was stopped before that.
+
+    What goes wrong becomes the outcome's `error`, so that the campaign goes on.
+    """
+    directory = Path(job.directory)
+    if Path(job.stop).exists():
+        return None
+    known = read_outcome(directory)
+    if known is not None and not known.error:
+        return known
+    try:
+        outcome = _to_the_end(directory, job)
+    except Exception as error:
+        reason = (
+            str(error) if isinstance(error, NuggetError) else f"{type(error).__name__}: {error}"
+        )
+        outcome = given_up(directory, reason)
+    if outcome is not None:
+        keep(directory, outcome)
+    return outcome
+
+
+def _to_the_end(directory: Path, job: Job) -> Outcome | None:
+    search = _open(directory, job)
+    _wait_for_others(search.store)
+
+    def watch(status: Status) -> None:
+        if os.path.exists(job.stop):
+            search.stop()
+
+    result = search.run(watch)
+    outcome = examine(search.config, search.store.records(), directory)
+    if result.interrupted and not has_ended(outcome, search.config, directory):
+        return None
+    return outcome
+
+
+def _open(directory: Path, job: Job) -> Search:
+    if (directory / SETTINGS).exists():
+        return Search.resume(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, source in job.files.items():
+        partial = directory / f".{name}.partial"
+        shutil.copyfile(source, partial)
+        os.replace(partial, directory / name)
+    return Search(Store.create(directory, make_config(job.settings)))
+
+
+def _wait_for_others(store: Store) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with store.locked():
+                return
+        except NuggetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1.0)
+
+
+def given_up(directory: Path, reason: str) -> Outcome:
+    """The outcome of a search that ended with an error, with what it had done by then."""
+    done = Outcome()
+    if (directory / SETTINGS).exists():
+        store = Store.open(directory)
+        done = examine(store.config(), store.records(), directory)
+    else:
+        directory.mkdir(parents=True, exist_ok=True)
+    return replace(done, error=" ".join(reason.split()))

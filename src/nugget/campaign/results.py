@@ -1,0 +1,242 @@
+"""What came of each search of a campaign: one row, read from its directory, kept beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ase import Atoms
+
+from nugget.datafiles import read_images
+from nugget.errors import NuggetError
+from nugget.identity import BondGraph
+from nugget.search.config import Config
+from nugget.search.store import DATABASE, LOG, SETTINGS, Record, Store
+
+RESULT = "result.json"
+NOTHING_NEW = "nothing new to evaluate"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One search in numbers; energies in eV. Without a reference, `found` is None."""
+
+    found: bool | None = None
+    evaluations_to_solution: int | None = None
+    evaluations: int = 0
+    best_energy: float | None = None
+    best_above_reference: float | None = None
+    failures: int = 0
+    engine_seconds: float = 0.0
+    surrogate_seconds: float = 0.0
+    first_reference_graph: int | None = None  # evaluation with its bonds, whatever its energy
+    error: str = ""  # why the search was given up
+
+
+@dataclass(frozen=True)
+class Row:
+    """A search of the grid and its outcome."""
+
+    cell: dict[str, str]
+    seed: int
+    outcome: Outcome
+
+
+_COLUMNS = [field.name for field in fields(Outcome)]
+
+
+def read_outcome(directory: Path) -> Outcome | None:
+    """Of a search that has ended, from its directory; None while it has not.
+
+    The answer is kept in the directory, so that the next look is quick; it counts as long as the
+    database has not been written to since.
+    """
+    kept = _kept(directory)
+    if kept is not None:
+        return kept
+    if not (directory / SETTINGS).exists() or not (directory / DATABASE).exists():
+        return None
+    store = Store.open(directory)
+    config = store.config()
+    outcome = examine(config, store.records(), directory)
+    if not has_ended(outcome, config, directory):
+        return None
+    # A directory that belongs to somebody else can be read all the same.
+    with contextlib.suppress(PermissionError):
+        keep(directory, outcome)
+    return outcome
+
+
+def examine(config: Config, records: Sequence[Record], directory: Path) -> Outcome:
+    """The numbers of a search as it stands."""
+    good = [record for record in records if record.ok]
+    best = min((record.energy for record in good), default=None)
+    reference = _reference(config, directory)
+    found, first, solution, above = None, None, None, None
+    if reference is not None:
+        first, solution = _hits(good, reference, config.search.reference_tolerance)
+        found = solution is not None
+        energy = None if reference.calc is None else reference.calc.results.get("energy")
+        above = None if best is None or energy is None else best - float(energy)
+    return Outcome(
+        found=found,
+        evaluations_to_solution=solution,
+        evaluations=len(records),
+        best_energy=best,
+        best_above_reference=above,
+        failures=len(records) - len(good),
+        engine_seconds=sum(record.engine_seconds for record in records),
+        surrogate_seconds=sum(record.surrogate_seconds for record in records),
+        first_reference_graph=first,
+    )
+
+
+def _reference(config: Config, directory: Path) -> Atoms | None:
+    name = config.search.reference
+    if name is None:
+        return None
+    inside = directory / name
+    return read_images(inside if inside.exists() else Path(name), -1)[0]
+
+
+def _hits(
+    good: Sequence[Record], reference: Atoms, tolerance: float | None
+) -> tuple[int | None, int | None]:
+    """First evaluations with the reference's graph, and with its energy too (`is_reference`)."""
+    graph = BondGraph.of(reference)
+    same = [record for record in good if BondGraph.of(record.atoms).same(graph)]
+    first = same[0].iteration + 1 if same else None
+    if tolerance is None:
+        return first, first
+    energy = float(reference.calc.results["energy"])
+    close = [record for record in same if abs(record.energy - energy) <= tolerance]
+    return first, close[0].iteration + 1 if close else None
+
+
+def has_ended(outcome: Outcome, config: Config, directory: Path) -> bool:
+    """Found, budget used, or nothing left to propose (the log's last words)."""
+    if outcome.found or outcome.evaluations >= config.search.budget:
+        return True
+    try:
+        words = (directory / LOG).read_text(encoding="utf-8").splitlines()[-2:]
+    except OSError:
+        return False
+    return len(words) == 2 and NOTHING_NEW in words[0] and words[1].endswith("finished")
+
+
+def keep(directory: Path, outcome: Outcome) -> None:
+    """Write the outcome down in the search's directory."""
+    text = json.dumps(asdict(outcome), indent=1) + "\n"
+    # It can be made again from the database, so nobody waits for the disk.
+    write_atomically(directory / RESULT, text, wait=False)
+
+
+def _kept(directory: Path) -> Outcome | None:
+    file = directory / RESULT
+    try:
+        text = file.read_text(encoding="utf-8")
+        written = file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(FileNotFoundError):  # a search may fail before it has a database
+        if (directory / DATABASE).stat().st_mtime_ns > written:
+            return None
+    try:
+        return Outcome(**json.loads(text))
+    except (ValueError, TypeError):  # cut short by a power failure, or of another version
+        return None
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """One tidy row per search; floats exact to the last bit."""
+    text = io.StringIO()
+    keys = list(rows[0].cell) if rows else []
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*keys, "seed", *_COLUMNS])
+    for row in rows:
+        values = asdict(row.outcome)
+        writer.writerow([*row.cell.values(), row.seed, *(_text(values[c]) for c in _COLUMNS)])
+    write_atomically(path, text.getvalue())
+
+
+def read_csv(path: Path) -> list[Row]:
+    """The inverse of `write_csv`."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+    except OSError as error:
+        raise NuggetError(f"{path} cannot be read: {error.strerror}.") from None
+    if not lines:
+        raise NuggetError(f"{path} holds no searches.")
+    if missing := {"seed", *_COLUMNS} - set(lines[0]):
+        raise NuggetError(f"{path} is no table of searches: {', '.join(sorted(missing))} missing.")
+    keys = [key for key in lines[0] if key not in {"seed", *_COLUMNS}]
+    return [
+        Row({key: line[key] for key in keys}, int(line["seed"]), _outcome(line)) for line in lines
+    ]
+
+
+def write_parquet(path: Path, rows: Sequence[Row]) -> None:
+    """The same table for those who have pyarrow."""
+    pyarrow, parquet = load_pyarrow()
+    table = [{**row.cell, "seed": row.seed, **asdict(row.outcome)} for row in rows]
+    partial = path.with_name(f".{path.name}.partial")
+    parquet.write_table(pyarrow.Table.from_pylist(table), partial)
+    os.replace(partial, path)
+
+
+def load_pyarrow() -> tuple[Any, Any]:
+    """pyarrow and its Parquet part, or one clear error."""
+    from importlib import import_module
+
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise NuggetError(
+            "--parquet needs pyarrow, which is not installed: pip install pyarrow, or leave it "
+            "out and use results.csv."
+        ) from None
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else " ".join(str(value).split())
+
+
+def _outcome(line: Mapping[str, str]) -> Outcome:
+    def number(name: str, kind: Any) -> Any:
+        return kind(line[name]) if line[name] else None
+
+    return Outcome(
+        found=None if not line["found"] else line["found"].lower() == "true",
+        evaluations_to_solution=number("evaluations_to_solution", int),
+        evaluations=int(line["evaluations"]),
+        best_energy=number("best_energy", float),
+        best_above_reference=number("best_above_reference", float),
+        failures=int(line["failures"]),
+        engine_seconds=float(line["engine_seconds"]),
+        surrogate_seconds=float(line["surrogate_seconds"]),
+        first_reference_graph=number("first_reference_graph", int),
+        error=line["error"],
+    )
+
+
+def write_atomically(path: Path, text: str, wait: bool = True) -> None:
+    """The old file or the new one, never half of it; `wait` until it is safe on the disk."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        if wait:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(partial, path)

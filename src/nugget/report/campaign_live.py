@@ -1,0 +1,162 @@
+"""A running campaign on the terminal: a table that is kept up to date, or plain lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, Self
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from nugget.campaign.grid import cell_name
+from nugget.report.digest import duration
+from nugget.report.live import _SPINNER, _without_echoed_controls
+
+if TYPE_CHECKING:
+    from nugget.campaign.results import Row
+    from nugget.campaign.run import Campaign, Progress
+
+
+class CampaignView(Protocol):
+    """Shows a campaign: `watch` is given to `Campaign.run`, `note` says something in between."""
+
+    def watch(self, row: Row, done: int, total: int) -> None: ...
+    def note(self, text: str) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+def line_of(row: Row, done: int, total: int) -> str:
+    """One search in one line."""
+    outcome = row.outcome
+    width = len(str(total))
+    head = f"{done:{width}d}/{total}  {cell_name(row.cell)}  seed {row.seed}"
+    if outcome.error:
+        return f"{head}  failed: {outcome.error}"
+    if outcome.found:
+        return f"{head}  found at evaluation {outcome.evaluations_to_solution}"
+    best = "" if outcome.best_energy is None else f", best {outcome.best_energy:.4f} eV"
+    if outcome.best_above_reference is not None:
+        best += f" ({outcome.best_above_reference:+.3f} eV)"
+    what = "" if outcome.found is None else "not found in "
+    return f"{head}  {what}{outcome.evaluations} evaluations{best}"
+
+
+class PlainCampaignView:
+    """A line per search that has ended, for files and pipes."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+    def watch(self, row: Row, done: int, total: int) -> None:
+        print(line_of(row, done, total), flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def __enter__(self) -> Self:
+        self.note(self.title)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class LiveCampaignView:
+    """Cells and how they stand, drawn again four times a second."""
+
+    def __init__(self, title: str, campaign: Campaign, console: Console | None = None) -> None:
+        self.title, self.campaign = title, campaign
+        self.console = console or Console()
+        self._note = ""
+        self._last = ""
+        self._begun = self._looked = time.monotonic()
+        self._progress = campaign.progress()
+        self._before = sum(cell.done for cell in self._progress)
+        self._ended = False
+        self._quiet: AbstractContextManager[None] = _without_echoed_controls()
+        self._live = Live(self, console=self.console, refresh_per_second=4)
+
+    def watch(self, row: Row, done: int, total: int) -> None:
+        self._last = line_of(row, done, total)
+
+    def note(self, text: str) -> None:
+        # Only an assignment: this is called by signal handlers, at any moment.
+        self._note = text
+
+    def __enter__(self) -> Self:
+        self._quiet.__enter__()
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended, self._note = True, ""
+        self._live.stop()
+        self._quiet.__exit__(None, None, None)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        now = time.monotonic()
+        if now - self._looked > 1.0 or self._ended:
+            self._progress, self._looked = self.campaign.progress(), now
+        # 9 lines are taken by all the rest, and one must stay free below.
+        room = max(console.height - 10, 1)
+        parts: list[RenderableType] = [self._headline(now), progress_table(self._progress, room)]
+        if self._last:
+            parts.append(Text(self._last, style="dim", overflow="ellipsis", no_wrap=True))
+        if self._note:
+            parts.append(Text(self._note, style="bold yellow"))
+        yield Panel(Group(*parts), title=Text(self.title, style="bold"), title_align="left")
+
+    def _headline(self, now: float) -> RenderableType:
+        done = sum(cell.done for cell in self._progress)
+        total = sum(cell.total for cell in self._progress)
+        turn = "" if self._ended else _SPINNER[int(now * 4) % len(_SPINNER)] + " "
+        clock = f"{duration(now - self._begun)} so far"
+        new = done - self._before
+        if new and not self._ended:
+            clock += f", {duration((now - self._begun) / new * (total - done))} left"
+        line = Table.grid(expand=True, padding=(0, 1))
+        line.add_column(no_wrap=True)
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True, justify="right")
+        bar = ProgressBar(total=max(total, 1), completed=done)
+        line.add_row(Text(f"{turn}{done} of {total} searches"), bar, Text(clock))
+        return line
+
+
+def progress_table(cells: list[Progress], room: int) -> Table:
+    """Cells × done, running, found, median evaluations to the solution."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column("cell", overflow="ellipsis", no_wrap=True)
+    for name in ("done", "running", "found", "median", "failed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    # What moves comes first when not all cells fit.
+    shown = sorted(cells, key=lambda c: not c.running) if len(cells) > room else cells
+    for cell in shown[:room]:
+        share = f"{cell.found} ({cell.found / cell.done:.0%})" if cell.done else "–"
+        table.add_row(
+            Text(cell.cell.name),
+            f"{cell.done}/{cell.total}",
+            Text(str(cell.running or "–"), style="yellow" if cell.running else "dim"),
+            Text(share, style="green" if cell.found else ""),
+            str(cell.median or "–"),
+            Text(str(cell.errors or "–"), style="red" if cell.errors else "dim"),
+        )
+    if len(cells) > room:
+        table.add_row(Text(f"… and {len(cells) - room} more", style="dim"))
+    return table
+
+
+def make_campaign_view(title: str, campaign: Campaign, live: bool) -> CampaignView:
+    """The table on a terminal that can show it, lines anywhere else."""
+    console = Console()
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    if live and console.is_terminal and not console.is_dumb_terminal and encoding == "utf8":
+        return LiveCampaignView(title, campaign, console)
+    return PlainCampaignView(title)

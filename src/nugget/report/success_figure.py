@@ -1,0 +1,217 @@
+"""How often and how soon: success at the budget, and the share solved against evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from nugget.campaign.summary import Group
+from nugget.errors import NuggetError
+from nugget.report.calibration_figure import COLOURS
+
+_STYLE: Any = {
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.92",
+    "axes.axisbelow": True,
+}
+_MARKERS = "osD^vP"
+_COLUMNS = 3  # panels side by side
+_NAMES = {"kappa": "κ", "uncertainty": ""}  # as readers know them
+
+Series = dict[str, list[Group]]
+
+
+def success_figure(groups: Sequence[Group], title: str = "") -> Figure:
+    """Success with Wilson's intervals, then Kaplan–Meier curves with Greenwood's.
+
+    The first varied setting with numbers is the axis of the left panel and the colour of the
+    curves; every combination of the others is a line on the left and a panel of curves.
+    """
+    if not groups:
+        raise NuggetError("There is nothing to draw: no search has ended yet.")
+    axis, series = arrange(groups)
+    # Without an axis there is nothing to set curves apart by but their colour: one panel for all.
+    panels = series if axis is not None else {"": [g for found in series.values() for g in found]}
+    count = 1 + len(panels)
+    columns = min(count, _COLUMNS)
+    rows = -(-count // columns)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(4.1 * columns, 3.7 * rows + 0.3), layout="constrained")
+        axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+        if axis is None:
+            draw_cells(axes[0], panels[""])
+        else:
+            draw_success(axes[0], axis, series)
+        for panel, (name, found) in zip(axes[1:], panels.items(), strict=False):
+            draw_curves(panel, axis, found, name)
+        for panel in axes[count:]:
+            panel.remove()
+        for letter, panel in zip("abcdefghijklmnopqrstuvwxyz", axes[:count], strict=False):
+            panel.text(
+                -0.13, 1.05, letter, transform=panel.transAxes, fontweight="bold", fontsize=12
+            )
+        if title:
+            figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def arrange(groups: Sequence[Group]) -> tuple[str | None, Series]:
+    """The setting with numbers, if there is one, and the cells by all other settings."""
+    axis = None
+    for key in groups[0].cell:
+        values = {group.cell[key] for group in groups}
+        if len(values) > 1 and all(_number(value) is not None for value in values):
+            axis = key
+            break
+    series: Series = {}
+    for group in groups:
+        others = [_label(key, value) for key, value in group.cell.items() if key != axis]
+        series.setdefault(", ".join(others), []).append(group)
+    if axis is not None:
+        for found in series.values():
+            found.sort(key=lambda group: _number(group.cell[axis]) or 0.0)
+    return axis, series
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _label(key: str, value: str) -> str:
+    name = _NAMES.get(key, key)
+    return f"{name} = {value}" if name else value.replace("-", " ")
+
+
+def draw_success(panel: Axes, axis: str, series: Series) -> None:
+    """Share of searches that succeeded, one line per combination of the other settings."""
+    texts = sorted(
+        {group.cell[axis] for found in series.values() for group in found}, key=lambda t: float(t)
+    )
+    place = {text: k for k, text in enumerate(texts)}
+    shift = 0.14 if len(series) > 1 else 0.0  # bars beside each other, not on top
+    for k, (name, found) in enumerate(series.items()):
+        x = [place[group.cell[axis]] + shift * (k - (len(series) - 1) / 2) for group in found]
+        share = np.array([group.success for group in found])
+        ends = np.array([group.interval for group in found]).T
+        colour = COLOURS[k % len(COLOURS)]
+        panel.plot(x, share, "-", color=colour, lw=1.2, alpha=0.45)
+        panel.errorbar(
+            x,
+            share,
+            yerr=np.abs(ends - share),
+            fmt=_MARKERS[k % len(_MARKERS)],
+            ms=6.5,
+            mec="white",
+            mew=0.8,
+            lw=1.8,
+            capsize=0,
+            color=colour,
+            label=name or None,
+        )
+    panel.set_xticks(range(len(texts)), texts)
+    panel.grid(axis="x", visible=False)
+    panel.set(xlim=(-0.5, len(texts) - 0.5), ylim=(0, 1.03))
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+    panel.set(xlabel=_NAMES.get(axis, axis), ylabel="found within the budget")
+    if len(series) > 1:  # above the panel, where no point can be
+        panel.legend(
+            frameon=False,
+            loc="lower center",
+            bbox_to_anchor=(0.5, 0.99),
+            ncol=2,
+            handletextpad=0.2,
+            columnspacing=1.2,
+        )
+    else:
+        panel.set_title("success, 95 % intervals", fontsize=10)
+
+
+def draw_cells(panel: Axes, groups: Sequence[Group]) -> None:
+    """Success of cells that have no order: a point and a bar for each."""
+    for k, group in enumerate(groups):
+        colour = COLOURS[k % len(COLOURS)]
+        panel.plot(group.interval, [k, k], color=colour, lw=2.2, solid_capstyle="round")
+        panel.plot(group.success, k, "o", color=colour, ms=7.5, mec="white", mew=0.8)
+    panel.set_yticks(range(len(groups)), [_cell_label(group) for group in groups])
+    panel.set(xlim=(0, 1.03), ylim=(len(groups) - 0.5, -0.5), xlabel="found within the budget")
+    panel.xaxis.set_major_formatter(PercentFormatter(1.0))
+    panel.grid(axis="y", visible=False)
+    panel.set_title("success, 95 % intervals", fontsize=10)
+
+
+def _cell_label(group: Group) -> str:
+    return ",\n".join(_label(key, value) for key, value in group.cell.items()) or "all searches"
+
+
+def draw_curves(panel: Axes, axis: str | None, groups: Sequence[Group], name: str) -> None:
+    """Share of searches solved after so many evaluations (1 − Kaplan–Meier)."""
+    last = max(group.curve.last for group in groups)
+    ends = []
+    for k, group in enumerate(groups):
+        if axis is None:
+            colour: Any = COLOURS[k % len(COLOURS)]
+            label = _cell_label(group) if len(groups) > 1 else ""
+        else:
+            colour = colormaps["viridis"](0.85 * k / max(len(groups) - 1, 1))
+            label = _label(axis, group.cell[axis])
+        height = _draw_curve(panel, group, colour)
+        ends.append((height, label, colour))
+    for (height, label, colour), y in zip(
+        ends, _apart([end[0] for end in ends], 0.065), strict=True
+    ):
+        panel.annotate(
+            label.replace("\n", " "),
+            (last, height),
+            (last * 1.045, y),
+            color=colour,
+            va="center",
+            fontsize=8.5,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 0},
+        )
+    panel.set(xlim=(0, last), ylim=(0, 1.03), xlabel="evaluations", ylabel="searches solved")
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+    panel.set_title(name or "share solved, 95 % bands", fontsize=10)
+
+
+def _draw_curve(panel: Axes, group: Group, colour: Any) -> float:
+    """A step at every solution; the height where it ends."""
+    curve = group.curve
+    times = np.concatenate([[0], curve.times, [curve.last]])
+    solved = np.concatenate([[0.0], 1 - curve.survival])
+    solved = np.append(solved, solved[-1])
+    panel.step(times, solved, where="post", color=colour, lw=1.9)
+    known = ~np.isnan(curve.low)
+    if known.any():
+        x = np.append(curve.times[known], curve.last)
+        low, high = 1 - curve.high[known], 1 - curve.low[known]
+        low, high = np.append(low, low[-1]), np.append(high, high[-1])
+        panel.fill_between(x, low, high, step="post", color=colour, alpha=0.11, lw=0)
+    return float(solved[-1])
+
+
+def _apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Places for labels: in the same order, no two closer than the gap, all within 0 and 1."""
+    order = sorted(range(len(heights)), key=lambda k: heights[k])
+    placed = [0.0] * len(heights)
+    floor = 0.0
+    for k in order:
+        placed[k] = max(heights[k], floor)
+        floor = placed[k] + gap
+    ceiling = 1.0
+    for k in reversed(order):
+        placed[k] = min(placed[k], ceiling)
+        ceiling = placed[k] - gap
+    return placed
