@@ -33,7 +33,9 @@ def record(k: int, energy: float | None, generator: str = "rattle", **more: obje
     return Record(k, atoms, generator, **more)  # type: ignore[arg-type]
 
 
-def status(records: list[Record], budget: int = 20, scale: float = 0.8) -> SimpleNamespace:
+def status(
+    records: list[Record], budget: int = 20, scale: float = 0.8, in_flight: int = 1
+) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
     learner = SimpleNamespace(records=records, best=best, scale=scale)
@@ -45,6 +47,7 @@ def status(records: list[Record], budget: int = 20, scale: float = 0.8) -> Simpl
         found=False,
         engine_seconds=30.0,
         surrogate_seconds=10.0,
+        in_flight=in_flight,
     )
 
 
