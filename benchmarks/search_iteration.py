@@ -19,9 +19,9 @@ from nugget.priors import PairWell
 from nugget.relax import relax
 from nugget.search import make_config
 from nugget.search.evaluate import run_engine
+from nugget.search.flight import complete, make_pending
 from nugget.search.generators import Problem, RandomCluster
 from nugget.search.learner import Learner
-from nugget.search.flight import complete, make_pending
 
 
 def structure_steps() -> dict[str, dict[str, float]]:
