@@ -115,17 +115,17 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
     title = f"{config.system.formula} · {config.engine.name} · {directory}"
     view = None if quiet else make_view(title, total, live)
     try:
-        with view or nullcontext(), _polite(search, view):
+        with view or nullcontext(), _polite(search, view, config.search.in_flight):
             return search.run(None if view is None else view.watch, total)
     except KeyboardInterrupt:
         return None
 
 
 @contextmanager
-def _polite(search: Search, view: View | None) -> Iterator[None]:
-    """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluation in flight.
+def _polite(search: Search, view: View | None, in_flight: int = 1) -> Iterator[None]:
+    """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluations in flight.
 
-    A second one breaks it off.
+    A second one breaks them off.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
@@ -139,7 +139,7 @@ def _polite(search: Search, view: View | None) -> Iterator[None]:
         asked = True
         search.stop()
         if view is not None:
-            view.note(_stopping(search.config.search.in_flight))
+            view.note(_stopping(in_flight))
 
     former = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
