@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import ase.db
 import pytest
 from ase.build import fcc111
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read
 from systems import gold_cluster
 from typer.testing import CliRunner
@@ -101,7 +102,9 @@ def test_several_in_flight_and_a_replay():
     with ase.db.connect("runs/Au6-seed0/search.db") as database:
         row = next(database.select(proposal=4))
         atoms = row.toatoms()
+        results = atoms.calc.results
         atoms.positions[0, 0] += 1e-12
+        atoms.calc = SinglePointCalculator(atoms, **results)
         database.update(row.id, atoms)
     shown = nugget("search", "--replay", "runs/Au6-seed0", code=1).stdout
     assert "proposal 4: structures differ" in shown
@@ -189,7 +192,7 @@ def test_files_count_from_the_settings(here):
         (["--resume", "somewhere", "--kappa", "1"], "only --budget"),
         (["--resume", "nowhere"], "holds no search"),
         (["--budget", "3"], "Give a formula"),
-        (["Au6", "--in-flight", "0"], "in-flight"),
+        (["Au6", "--in-flight", "0"], "search.in_flight"),
         (["--replay", "nowhere"], "holds no search"),
         (["--replay", "nowhere", "--budget", "3"], "no other options"),
     ],

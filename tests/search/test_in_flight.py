@@ -16,6 +16,7 @@ import ase.db
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.errors import NuggetError
 from nugget.identity import KnownStructures
@@ -227,9 +228,16 @@ def test_a_changed_structure_is_found(tmp_path: Path) -> None:
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
         row = next(database.select(proposal=11))  # nothing was learnt from it
         atoms = row.toatoms()
+        results = atoms.calc.results
         atoms.positions[2, 1] = np.nextafter(atoms.positions[2, 1], np.inf)
+        atoms.calc = SinglePointCalculator(atoms, **results)
         database.update(row.id, atoms)
     assert Search.replay(tmp_path / "run").differences == ("proposal 11: structures differ",)
+    atoms.positions += 0.1
+    with ase.db.connect(tmp_path / "run" / "search.db") as database:
+        database.update(row.id, atoms)  # ASE drops results that do not belong to the positions
+    told = Search.replay(tmp_path / "run").differences
+    assert told == ("evaluation 11 has neither an energy nor a failure",)
 
 
 def test_a_log_that_cannot_be_is_found(tmp_path: Path) -> None:

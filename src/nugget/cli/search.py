@@ -45,7 +45,7 @@ def search(
         int | None, typer.Option(help="Structures relaxed per evaluation. Default: 30.")
     ] = None,
     in_flight: Annotated[
-        int | None, typer.Option(min=1, help="Evaluations at the same time. Default: 1.")
+        int | None, typer.Option(help="Evaluations at the same time. Default: 1.")
     ] = None,
     forces: Annotated[
         bool | None,

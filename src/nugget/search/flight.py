@@ -6,6 +6,7 @@ Without an executor they run in processes of this machine. Any other `concurrent
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 from ase import Atoms
 
@@ -23,19 +25,29 @@ from nugget.search.learner import Proposal
 from nugget.search.store import UNFINISHED, Record
 
 _warm = threading.local()
+_all: WeakSet[Evaluator] = WeakSet()
 
 
-def evaluate_plain(settings: dict[str, Any], structure: dict[str, Any]) -> str:
+@atexit.register
+def _close_all() -> None:
+    """End the children while Python is still whole."""
+    for evaluator in list(_all):
+        evaluator.close()
+
+
+def evaluate_plain(settings: dict[str, Any], structure: dict[str, Any], attempt: int = 1) -> str:
     """Evaluate on the machine where this is called, in a child process with a time limit.
 
     `settings` are the arguments of `Evaluator`, `structure` is `Atoms.todict()`, the answer is
     `Outcome.to_json()`. The child stays warm for the next structure; each thread has its own.
+    `attempt` makes a repetition a call of its own: Dask remembers answers by their arguments.
     """
     key = repr(settings)
     if getattr(_warm, "key", None) != key:
         if hasattr(_warm, "evaluator"):
             _warm.evaluator.close()
         _warm.evaluator, _warm.key = Evaluator(**settings), key
+        _all.add(_warm.evaluator)
     outcome: Outcome = _warm.evaluator.evaluate(
         _atoms_from({"structure": structure, "results": {}})
     )
@@ -55,14 +67,14 @@ class Flight:
             "relax_steps": engine.relax_steps,
         }
         self._executor = executor
-        self._send: Callable[[Atoms], Future[Any]]
+        self._send: Callable[[Atoms, int], Future[Any]]
         if executor is None:
             self._evaluator = Evaluator(**self._settings, workers=width)
             self._pool = ThreadPoolExecutor(width)
-            self._send = lambda atoms: self._pool.submit(self._evaluator.evaluate, atoms)
+            self._send = lambda atoms, _: self._pool.submit(self._evaluator.evaluate, atoms)
         else:
-            self._send = lambda atoms: executor.submit(
-                evaluate_plain, self._settings, _atoms_dict(atoms)["structure"]
+            self._send = lambda atoms, attempt: executor.submit(
+                evaluate_plain, self._settings, _atoms_dict(atoms)["structure"], attempt
             )
         self._records: dict[int, Record] = {}
         self._futures: dict[int, Future[Any]] = {}
@@ -100,7 +112,7 @@ class Flight:
 
     def _start(self, record: Record, attempt: int) -> None:
         try:
-            future = self._send(record.atoms)
+            future = self._send(record.atoms, attempt)
         except Exception as error:
             raise NuggetError(
                 f"The executor takes no more work ({type(error).__name__}: {error}). What is in "
