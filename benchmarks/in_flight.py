@@ -6,7 +6,7 @@ Wall time: EMT with an artificial delay of 2 s, the same number of evaluations o
 four at a time. Evaluations to the solution: Au13 with EMT until the reference is found, over many
 seeds. Those run in virtual time: `Virtual` answers each structure at once, but hands the answers
 out in the order in which calculations of random length (0.5 to 1.5, evenly) would end on
-`in_flight` workers. Each of these searches is replayed.
+`in_flight` workers. Every fifth of these searches is replayed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def to_solution(job: tuple[str, int, int]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         search = Search.create(make_config(tree), Path(folder) / "run")
         result = search.run(executor=Virtual(in_flight, budget, seed))
-        replayed = None if pending == "known" else Search.replay(Path(folder) / "run").same
+        checked = seed % 5 == 0 and pending == "believer"
+        replayed = Search.replay(Path(folder) / "run").same if checked else None
     return {
         "variant": variant,
         "seed": seed,
