@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import json
 import tempfile
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -169,6 +170,12 @@ def fantasy_cost() -> dict[str, float]:
     return {name: 1e3 * value for name, value in seconds.items()}
 
 
+def known_rows(path: str | None) -> list[dict[str, Any]]:
+    if path is None or not Path(path).exists():
+        return []
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
@@ -179,6 +186,7 @@ def main() -> None:
     parser.add_argument("--wall-seeds", type=int, default=3)
     parser.add_argument("--wall-evaluations", type=int, default=24)
     parser.add_argument("--delay", type=float, default=2.0)
+    parser.add_argument("--rows", help="keeps finished searches; those in it are not run again")
     parser.add_argument("--name", default="in_flight", help="results/NAME.json")
     args = parser.parse_args()
 
@@ -186,12 +194,19 @@ def main() -> None:
     variants = [name.replace("§", ", ") for name in variants]
     seeds = range(args.first, args.first + args.seeds)
     jobs = [(variant, seed, args.budget) for seed in seeds for variant in variants]
-    rows = []
+    rows = known_rows(args.rows)
+    had = {(row["variant"], row["seed"], row["budget"]) for row in rows}
+    jobs = [job for job in jobs if job not in had]
     # A fresh process for each search: `without_fantasies` changes the one that it runs in.
     with ProcessPoolExecutor(args.processes, max_tasks_per_child=1) as pool:
         for row in pool.map(to_solution, jobs):
             rows.append(row)
+            if args.rows is not None:
+                with open(args.rows, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
             print(f"{row['variant']:28} seed {row['seed']:3d}: {row['found']}", flush=True)
+    rows = sorted((r for r in rows if r["variant"] in variants), key=lambda r: r["seed"])
+    rows = [row for row in rows if row["seed"] in seeds and row["budget"] == args.budget]
     counts = {
         name: [float(r["found"] or r["budget"]) for r in rows if r["variant"] == name]
         for name in variants

@@ -198,23 +198,6 @@ def test_the_order_of_completion_decides(tmp_path: Path) -> None:
         assert_whole(tmp_path / name, 12)
 
 
-def test_no_more_random_structures_than_one_at_a_time(tmp_path: Path) -> None:
-    """The first model comes early, and after `initial` evaluations it is the usual one."""
-    records = run_scripted(tmp_path / "run", in_order, initial=5)
-    assert [r.predicted is None for r in records] == [True] * 5 + [False] * 7
-    config = make_config(settings(4, initial=5))
-    learner = Learner(config, Problem.cluster("Au6"))
-    for record in records[:5]:
-        learner.learn(record)
-        assert learner.potential.is_fitted == (len(learner.records) >= 2)
-    alone = Learner(make_config(settings(1, initial=5)), Problem.cluster("Au6"))
-    for record in records[:5]:
-        assert not alone.potential.is_fitted
-        alone.learn(record)
-    image = records[-1].atoms
-    assert learner.potential.predict(image).energy == alone.potential.predict(image).energy
-
-
 @pytest.mark.parametrize(
     "more",
     [

@@ -91,7 +91,7 @@ class SearchConfig(_Section):
     """How the search goes about it."""
 
     budget: int = Field(150, ge=1, description="evaluations with the engine")
-    initial: int = Field(5, ge=1, description="random structures before the first model")
+    initial: int = Field(5, ge=1, description="evaluations before the first model")
     in_flight: int = Field(1, ge=1, description="evaluations at the same time")
     candidates: int = Field(30, ge=1, description="structures relaxed per evaluation")
     kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*sigma is minimised")

@@ -79,7 +79,7 @@ class Learner:
         self.online = OnlineScale()
         self.known = KnownStructures()
         self.records: list[Record] = []
-        self._waiting: list[Atoms] = []  # labelled structures of the first `initial`
+        self._waiting: list[Atoms] = []  # labelled structures from before the first model
 
     @property
     def good(self) -> list[Record]:
@@ -103,17 +103,13 @@ class Learner:
         self._credit(record, 1.0 if improved else 0.0)
         if record.predicted is not None and record.sigma:
             self.online = self.online.update(record.predicted, record.sigma, record.energy)
-        if self.potential.is_fitted and not self._waiting:
+        if self.potential.is_fitted:
             self.potential.update([record.atoms])
-            return
-        self._waiting.append(record.atoms)
-        search = self.config.search
-        # With n in flight, n − 1 of the first `initial` have not been answered when the next one is
-        # proposed: a first model from the others is worth more than n − 1 further random ones.
-        if len(self._waiting) >= max(search.initial - search.in_flight + 1, min(2, search.initial)):
-            self.potential.fit(self._waiting, use_forces=self.config.model.use_forces)
-        if len(self._waiting) >= search.initial:
-            self._waiting = []
+        else:
+            self._waiting.append(record.atoms)
+            if len(self._waiting) >= self.config.search.initial:
+                self.potential.fit(self._waiting, use_forces=self.config.model.use_forces)
+                self._waiting = []
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
