@@ -202,7 +202,7 @@ def test_the_order_of_completion_decides(tmp_path: Path) -> None:
     "more",
     [
         {"use_forces": True},
-        {"acquisition": "thompson"},
+        {"acquisition": "lcb"},
         {"acquisition": "ei", "hops": 1},
         {"engine": {"name": "emt", "relax_steps": 2}},
     ],
@@ -212,6 +212,19 @@ def test_other_searches_replay_too(tmp_path: Path, more: dict[str, Any]) -> None
     assert_whole(tmp_path / "run", 12)
     moved = [not np.array_equal(r.proposed.positions, r.atoms.positions) for r in records]
     assert any(moved) == ("engine" in more)
+
+
+def test_thompson_sampling_is_chosen_for_several() -> None:
+    def chosen(tree: dict[str, Any]) -> str:
+        return Learner(make_config(tree), Problem.cluster("Au6")).acquisition
+
+    assert chosen(settings(1)) == "lcb"
+    assert chosen(settings(2)) == "thompson"
+    assert chosen(settings(2, acquisition="lcb")) == "lcb"
+    assert chosen(settings(1, acquisition="thompson")) == "thompson"
+    without = settings(2)
+    without["model"]["uncertainty"] = "projected-process"
+    assert chosen(without) == "lcb"  # there is no committee to draw from
 
 
 def test_a_process_pool_evaluates(tmp_path: Path) -> None:

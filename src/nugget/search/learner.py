@@ -75,6 +75,7 @@ class Learner:
             if weight > 0 and make_generator(name).suits(problem)
         }
         self.mixer = Mixer([make_generator(name) for name in weights], weights)
+        self.acquisition = acquisition.chosen(config)
         self.potential = make_potential(config.model, problem, config.search.seed)
         self.online = OnlineScale()
         self.known = KnownStructures()
@@ -206,7 +207,7 @@ class Learner:
 
     def _surface(self, rng: np.random.Generator) -> Surface:
         search = self.config.search
-        if search.acquisition == "thompson":
+        if self.acquisition == "thompson":
             return acquisition.thompson_surface(self.potential, rng, self.scale)
         # Expected improvement is flat far from the best: candidates walk on the LCB for it too.
         return self.potential.lcb(search.kappa * self.scale)
@@ -241,9 +242,9 @@ class Learner:
 
     def _score(self, energy: Floats, sigma: Floats) -> Floats:
         search = self.config.search
-        if search.acquisition == "ei" and self.best is not None:
+        if self.acquisition == "ei" and self.best is not None:
             return acquisition.expected_improvement(self.best.energy)(energy, self.scale * sigma)
-        kappa = search.kappa if search.acquisition == "lcb" else 0.0
+        kappa = search.kappa if self.acquisition == "lcb" else 0.0
         return acquisition.lower_confidence_bound(kappa * self.scale)(energy, sigma)
 
     def _choose(self, pool: list[Atoms], generated: int) -> Proposal | None:
