@@ -29,13 +29,13 @@ TOLERANCE = 0.03  # eV, as in success.py
 # in_flight, what is done about pending structures, acquisition.
 VARIANTS: dict[str, tuple[int, str, str]] = {
     "one at a time": (1, "believer", "lcb"),
-    "4 in flight": (4, "believer", "lcb"),
+    "4, lcb": (4, "believer", "lcb"),
     "4, no fantasies": (4, "known", "lcb"),
     "thompson": (1, "believer", "thompson"),
     "4, thompson": (4, "believer", "thompson"),
     "4, thompson, no fantasies": (4, "known", "thompson"),
 }
-MAIN = ("one at a time", "4 in flight")
+MAIN = ("one at a time", "4, thompson", "4, lcb")
 
 
 class Virtual(Executor):
