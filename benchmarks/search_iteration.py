@@ -19,9 +19,9 @@ from nugget.priors import PairWell
 from nugget.relax import relax
 from nugget.search import make_config
 from nugget.search.evaluate import run_engine
+from nugget.search.flight import complete, make_pending
 from nugget.search.generators import Problem, RandomCluster
 from nugget.search.learner import Learner
-from nugget.search.loop import make_record
 
 
 def structure_steps() -> dict[str, dict[str, float]]:
@@ -83,7 +83,7 @@ def iteration(use_forces: bool, known: int) -> dict[str, float]:
         assert proposal is not None
         outcome = run_engine("emt", {}, proposal.atoms)
         evaluated = time.process_time()
-        learner.learn(make_record(k, proposal, outcome, 2.0, (0.0, 0.0)))
+        learner.learn(complete(make_pending(k, k, proposal, 2.0), k, outcome))
         end = time.process_time()
         times.append((proposed - begun, evaluated - proposed, end - evaluated))
     last = 1e3 * np.median(np.array(times[-20:]), axis=0)

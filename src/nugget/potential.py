@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,10 +118,14 @@ class Potential:
         )
         return self
 
-    def update(self, images: Sequence[Atoms]) -> Potential:
-        """Learn from further structures at the cost of those alone; the prior stays as it is."""
+    def update(self, images: Sequence[Atoms], use_forces: bool | None = None) -> Potential:
+        """Learn from further structures at the cost of those alone; the prior stays as it is.
+
+        Forces are used as they were for `fit`, unless `use_forces` says otherwise.
+        """
         old = self.fitted
-        more = Training.read(images, old.training.use_forces, old.training.use_stress)
+        forces = old.training.use_forces if use_forces is None else use_forces
+        more = Training.read(images, forces, old.training.use_stress)
         env = self.descriptor.compute(more.batch)
         points = _points(env)
         existing = (old.inducing.z, old.inducing.group)
@@ -137,6 +142,12 @@ class Potential:
         fitted = self._fit_uncertainty(regression, inducing, everything, old.uncertainty)
         self._fit = Fit(old.prior, inducing, regression, fitted, training)
         return self
+
+    def copy(self) -> Potential:
+        """A potential that learns on its own; what both know already is shared, not copied."""
+        other = copy(self)  # a fit is never changed, only replaced
+        other.rng = deepcopy(self.rng)
+        return other
 
     def _grow(
         self, old: Fit, x: Floats, group: NDArray[np.int64]

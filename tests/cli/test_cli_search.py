@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import ase.db
 import pytest
 from ase.build import fcc111
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read
 from systems import gold_cluster
 from typer.testing import CliRunner
@@ -87,6 +89,26 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     assert whole["best_file"] == "whole/best.extxyz"
     # Nothing is left to do; that is no mistake.
     assert parsed("search", "--resume", "whole")["evaluations"] == 8
+
+
+def test_several_in_flight_and_a_replay():
+    """What was run can be proposed again from the database; what was changed there is found."""
+    report = parsed("search", "Au6", *SMALL, "--budget", 9, "--in-flight", 3)
+    assert (report["evaluations"], report["in_flight"]) == (9, 3)
+    found = parsed("search", "--replay", "runs/Au6-seed0")
+    assert found == {"proposals": 9, "differences": []}
+    shown = nugget("search", "--replay", "runs/Au6-seed0").stdout
+    assert shown == "9 proposals made again: all the same, bit for bit.\n"
+    with ase.db.connect("runs/Au6-seed0/search.db") as database:
+        row = next(database.select(proposal=4))
+        atoms = row.toatoms()
+        results = atoms.calc.results
+        atoms.positions[0, 0] += 1e-12
+        atoms.calc = SinglePointCalculator(atoms, **results)
+        database.update(row.id, atoms)
+    shown = nugget("search", "--replay", "runs/Au6-seed0", code=1).stdout
+    assert "proposal 4: structures differ" in shown
+    assert "not the same" in shown
 
 
 def test_options_reach_the_settings():
@@ -170,6 +192,9 @@ def test_files_count_from_the_settings(here):
         (["--resume", "somewhere", "--kappa", "1"], "only --budget"),
         (["--resume", "nowhere"], "holds no search"),
         (["--budget", "3"], "Give a formula"),
+        (["Au6", "--in-flight", "0"], "search.in_flight"),
+        (["--replay", "nowhere"], "holds no search"),
+        (["--replay", "nowhere", "--budget", "3"], "no other options"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(here, arguments, hint):
@@ -225,6 +250,7 @@ def test_help_tells_the_true_defaults():
         "kappa": f"{config.search.kappa:g}",
         "seed": config.search.seed,
         "candidates": config.search.candidates,
+        "in_flight": config.search.in_flight,
         "forces": "yes" if config.model.use_forces else "no",
     }
     parameters = inspect.signature(search_command, eval_str=True).parameters

@@ -33,7 +33,9 @@ def record(k: int, energy: float | None, generator: str = "rattle", **more: obje
     return Record(k, atoms, generator, **more)  # type: ignore[arg-type]
 
 
-def status(records: list[Record], budget: int = 20, scale: float = 0.8) -> SimpleNamespace:
+def status(
+    records: list[Record], budget: int = 20, scale: float = 0.8, in_flight: int = 1
+) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
     learner = SimpleNamespace(records=records, best=best, scale=scale)
@@ -45,6 +47,7 @@ def status(records: list[Record], budget: int = 20, scale: float = 0.8) -> Simpl
         found=False,
         engine_seconds=30.0,
         surrogate_seconds=10.0,
+        in_flight=in_flight,
     )
 
 
@@ -154,12 +157,14 @@ def test_top_is_robust():
     assert top_of([7.0]) > 7.0
 
 
-def drawn(width: int, height: int, records: list[Record], note: str = "") -> list[str]:
+def drawn(
+    width: int, height: int, records: list[Record], note: str = "", in_flight: int = 1
+) -> list[str]:
     console = Console(
         file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
     )
     view = LiveView("Au2 · emt · runs/x", 20, console)
-    view.watch(status(records))  # type: ignore[arg-type]
+    view.watch(status(records, in_flight=in_flight))  # type: ignore[arg-type]
     if note:
         view.note(note)
     console.print(view)
@@ -189,6 +194,13 @@ def test_picture_tells():
         assert part in text, part
     assert any("symmetric" in line and line.split()[-3:-1] == ["2", "2"] for line in lines)
     assert any(ord(char) > 0x2800 for char in text if 0x2800 <= ord(char) < 0x2900)
+
+
+def test_picture_tells_how_many_are_in_flight():
+    """Engine seconds 2+4+1+1+1, surrogate 2: 15 more take 15 (9/4 + 2)/5 s, four at a time."""
+    text = "\n".join(drawn(80, 24, RECORDS, in_flight=4))
+    assert "5 of 20 evaluations, 4 in flight" in text
+    assert "13 s left" in text
 
 
 def test_picture_of_failures_only():

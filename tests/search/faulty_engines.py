@@ -158,8 +158,9 @@ class InTurn(Faulty):
         self.counter = Path(counter)
 
     def calculate(self, atoms=None, properties=None, system_changes=all_changes):
-        count = int(self.counter.read_text()) if self.counter.exists() else 0
-        self.counter.write_text(str(count + 1))
+        with open(self.counter, "ab", buffering=0) as file:
+            file.write(b"x")
+            count = file.tell() - 1  # appending is atomic: processes side by side never share one
         tagged = atoms.copy()
         tagged.set_tags([FAULTS.index(self.order[count % len(self.order)])] * len(atoms))
         super().calculate(tagged, properties, system_changes)
@@ -167,6 +168,22 @@ class InTurn(Faulty):
 
 def in_turn(counter: str) -> Calculator:
     return InTurn(counter)
+
+
+class Dawdler(EMT):
+    """Takes up to `delay` seconds, some structures longer than others."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__()
+        self.delay = delay
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        time.sleep(self.delay * (0.2 + 0.8 * (1e3 * np.abs(atoms.positions).sum() % 1.0)))
+        super().calculate(atoms, properties or ["energy"], system_changes)
+
+
+def dawdler(delay: float) -> Calculator:
+    return Dawdler(delay)
 
 
 class Raising(Faulty):

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from nugget.cli._common import facts
+from nugget.cli._common import emit, facts
 from nugget.datafiles import read_images
 from nugget.engines import get_engine
 from nugget.errors import NuggetError
@@ -115,17 +115,17 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
     title = f"{config.system.formula} · {config.engine.name} · {directory}"
     view = None if quiet else make_view(title, total, live)
     try:
-        with view or nullcontext(), _polite(search, view):
+        with view or nullcontext(), _polite(search, view, config.search.in_flight):
             return search.run(None if view is None else view.watch, total)
     except KeyboardInterrupt:
         return None
 
 
 @contextmanager
-def _polite(search: Search, view: View | None) -> Iterator[None]:
-    """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluation in flight.
+def _polite(search: Search, view: View | None, in_flight: int = 1) -> Iterator[None]:
+    """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluations in flight.
 
-    A second one breaks it off.
+    A second one breaks them off.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
@@ -139,7 +139,7 @@ def _polite(search: Search, view: View | None) -> Iterator[None]:
         asked = True
         search.stop()
         if view is not None:
-            view.note("Stopping after this evaluation. Ctrl-C again breaks it off.")
+            view.note(_stopping(in_flight))
 
     former = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -147,6 +147,26 @@ def _polite(search: Search, view: View | None) -> Iterator[None]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+def _stopping(in_flight: int) -> str:
+    if in_flight == 1:
+        return "Stopping after this evaluation. Ctrl-C again breaks it off."
+    return "Stopping after the evaluations in flight. Ctrl-C again breaks them off."
+
+
+def compare(directory: Path, json: bool) -> None:
+    """Replay a search and tell what is not the same; then the exit code is 1."""
+    found = Search.replay(directory)
+    if json:
+        emit({"proposals": found.proposals, "differences": list(found.differences)})
+    else:
+        for text in found.differences:
+            typer.echo(text)
+        made = f"{found.proposals} proposals made again"
+        typer.echo(f"{made}: {'all the same, bit for bit' if found.same else 'not the same'}.")
+    if not found.same:
+        raise typer.Exit(1)
 
 
 def report_of(search: Search, result: Result | None) -> dict[str, Any]:
@@ -160,6 +180,7 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "formula": search.config.system.formula,
         "engine": search.config.engine.name,
         "seed": search.config.search.seed,
+        "in_flight": search.config.search.in_flight,
         "evaluations": len(records),
         "ended": "broken off" if result is None else "stopped" if result.interrupted else "done",
         "best_energy": None if best is None else best.energy,
@@ -198,5 +219,8 @@ def summarise(report: dict[str, Any]) -> None:
             typer.echo(f"To search on: {again} --budget {2 * report['evaluations']}")
     else:
         if report["ended"] == "broken off":
-            typer.echo("The evaluation in flight is lost; all others are saved.")
+            lost = "The evaluation in flight is lost; all others are saved."
+            if report["in_flight"] > 1:
+                lost = "The evaluations in flight will be done again; all others are saved."
+            typer.echo(lost)
         typer.echo(f"To continue: {again}")

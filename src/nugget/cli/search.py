@@ -20,6 +20,10 @@ def search(
     resume: Annotated[
         Path | None, typer.Option(help="Continue the search in this directory.", metavar="DIR")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Make all proposals of a search again and compare them."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -39,6 +43,9 @@ def search(
     seed: Annotated[int | None, typer.Option(help="Same seed, same search. Default: 0.")] = None,
     candidates: Annotated[
         int | None, typer.Option(help="Structures relaxed per evaluation. Default: 30.")
+    ] = None,
+    in_flight: Annotated[
+        int | None, typer.Option(help="Evaluations at the same time. Default: 1.")
     ] = None,
     forces: Annotated[
         bool | None,
@@ -68,14 +75,19 @@ def search(
         nugget search settings.toml --set engine.relax_steps=5
         nugget search --resume runs/Au20-seed0
         nugget search --resume runs/Au20-seed0 --budget 300
+        nugget search Au20 --in-flight 4
+        nugget search --replay runs/Au20-seed0
 
     Everything is in the directory DIR: search.db with all structures (`ase gui DIR/search.db`),
-    best.extxyz, the settings and a log. Ctrl-C finishes the evaluation in flight; the search can
+    best.extxyz, the settings and a log. Ctrl-C finishes the evaluations in flight; the search can
     be continued then, and after a crash too, and ends as if it had never been stopped.
+
+    --replay needs no engine: it follows the log of a search and ends with exit code 1 if what would
+    be proposed now is not, bit for bit, what the database holds.
 
     `nugget init` writes a file with all settings; a search of a surface or a bulk needs one.
     """
-    from nugget.cli._search import begin, follow, report_of, summarise, told
+    from nugget.cli._search import begin, compare, follow, report_of, summarise, told
     from nugget.errors import NuggetError
     from nugget.search.loop import Search
 
@@ -85,11 +97,19 @@ def search(
         "search.kappa": kappa,
         "search.seed": seed,
         "search.candidates": candidates,
+        "search.in_flight": in_flight,
         "search.reference": None if reference is None else str(Path(reference).absolute()),
         "model.use_forces": forces,
     }
     changed = {key: value for key, value in changed.items() if value is not None}
     changed |= dict(_setting(text) for text in settings or [])
+    if replay is not None:
+        if target is not None or resume is not None or out is not None or changed:
+            raise NuggetError(
+                "--replay DIR follows the log of a search; it takes no other options."
+            )
+        compare(replay, json)
+        return
     if resume is not None:
         if target is not None or out is not None or changed.keys() - {"search.budget"}:
             raise NuggetError(
@@ -100,7 +120,9 @@ def search(
     elif target is not None:
         running = begin(*told(target, changed), out)
     else:
-        raise NuggetError("Give a formula (nugget search Au20), a TOML file, or --resume DIR.")
+        raise NuggetError(
+            "Give a formula (nugget search Au20), a TOML file, --resume DIR or --replay DIR."
+        )
     result = follow(running, budget, live, quiet=json)
     report = report_of(running, result)
     if json:

@@ -59,6 +59,14 @@ class KnownStructures:
     def __len__(self) -> int:
         return len(self._known)
 
+    def copy(self) -> "KnownStructures":
+        """A memory of its own with the same structures."""
+        other = KnownStructures(self.distance_tol, self.identical_tol, self.energy_tol, self.factor)
+        other._known = list(self._known)
+        other._graphs = {key: list(same) for key, same in self._graphs.items()}
+        other._probes = self._probes.copy()
+        return other
+
     def __contains__(self, atoms: Atoms) -> bool:
         return self.find(atoms) is not None
 

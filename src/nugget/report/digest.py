@@ -68,12 +68,15 @@ def failures(records: Sequence[Record]) -> dict[str, int]:
     return dict(Counter(record.failure for record in records if not record.ok).most_common())
 
 
-def seconds_left(records: Sequence[Record], budget: int, last: int = LAST) -> float | None:
-    """From the mean of the last evaluations; None before the first."""
+def seconds_left(
+    records: Sequence[Record], budget: int, last: int = LAST, in_flight: int = 1
+) -> float | None:
+    """From the mean of the last evaluations, `in_flight` at a time; None before the first."""
     recent = records[-last:]
     if not recent:
         return None
-    mean = sum(r.engine_seconds + r.surrogate_seconds for r in recent) / len(recent)
+    together = max(in_flight, 1)
+    mean = sum(r.engine_seconds / together + r.surrogate_seconds for r in recent) / len(recent)
     return mean * max(budget - len(records), 0)
 
 

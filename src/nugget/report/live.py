@@ -135,9 +135,12 @@ class LiveView:
             clock = f"in {duration(now - self._begun)}"
         else:
             turn = _SPINNER[int(now * 4) % len(_SPINNER)]
+            flying = 1 if self._status is None else self._status.in_flight
             what = f"evaluation {min(done + 1, self.budget)} of {self.budget}"
+            if flying > 1:
+                what = f"{done} of {self.budget} evaluations, {flying} in flight"
             where = Text(f"{turn} {'starting' if self._status is None else what}")
-            left = seconds_left(records, self.budget)
+            left = seconds_left(records, self.budget, in_flight=flying)
             clock = f"{duration(now - self._since)} so far"
             clock += "" if left is None else f", {duration(left)} left"
         bar = ProgressBar(total=max(self.budget, 1), completed=min(done, self.budget))

@@ -93,10 +93,13 @@ class SearchConfig(_Section):
 
     budget: int = Field(150, ge=1, description="evaluations with the engine")
     initial: int = Field(5, ge=1, description="evaluations before the first model")
+    in_flight: int = Field(1, ge=1, description="evaluations at the same time")
     candidates: int = Field(30, ge=1, description="structures relaxed per evaluation")
     kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*sigma is minimised")
-    acquisition: Literal["lcb", "thompson", "ei"] = Field(
-        "lcb", description="lower confidence bound, Thompson sampling, expected improvement"
+    acquisition: Literal["auto", "lcb", "thompson", "ei"] = Field(
+        "auto",
+        description="lower confidence bound, Thompson sampling, expected improvement; "
+        "auto: lcb one at a time, thompson with several in flight",
     )
     calibrate: bool = Field(True, description="rescale sigma by the search's own past errors")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")

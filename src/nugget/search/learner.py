@@ -1,16 +1,19 @@
 """What a search knows, as a fold over its records, and what it would evaluate next.
 
 `learn(record)` for all records in order gives the same learner as the search had when it wrote the
-last of them, to the last bit; `propose(iteration)` depends on nothing but that and the seed. This
-is all that restarting needs.
+last of them, to the last bit; `propose(ordinal, pending)` depends on nothing but that, the seed and
+the structures that are being evaluated at the time. This is all that restarting needs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
@@ -72,6 +75,7 @@ class Learner:
             if weight > 0 and make_generator(name).suits(problem)
         }
         self.mixer = Mixer([make_generator(name) for name in weights], weights)
+        self.acquisition = acquisition.chosen(config)
         self.potential = make_potential(config.model, problem, config.search.seed)
         self.online = OnlineScale()
         self.known = KnownStructures()
@@ -112,12 +116,45 @@ class Learner:
         if record.generator in self.mixer.generators:
             self.mixer.credit(record.generator, success)
 
-    def propose(self, iteration: int) -> Proposal | None:
-        """The structure to evaluate next: a function of what was learnt, seed and iteration.
+    def propose(self, ordinal: int, pending: Sequence[Atoms] = ()) -> Proposal | None:
+        """The structure to evaluate next: a function of what was learnt, seed, ordinal and pending.
 
+        `ordinal` counts the proposals of a search, `pending` are those without an answer as yet.
         None when nothing new turns up any more, however often one tries.
         """
-        rng = np.random.default_rng([self.config.search.seed, iteration])
+        if not pending:
+            return self._propose(ordinal)
+        proposal = self._believing(pending)._propose(ordinal)
+        if proposal is None or proposal.predicted is None:
+            return proposal
+        # What is recorded, and calibrated with later, is what the data say: σ as it was before the
+        # fantasies, which would make every error look too large.
+        energy, sigma = self._predict([proposal.atoms])
+        return replace(proposal, predicted=float(energy[0]), sigma=float(sigma[0]))
+
+    def _believing(self, pending: Sequence[Atoms]) -> Learner:
+        """This learner, as if the pending structures had just the energies that it expects.
+
+        The "kriging believer" (Ginsbourger et al. 2010): a label equal to the mean leaves the mean
+        as it is but takes σ away there, so E − κσ rises at and around what is pending and the next
+        proposal goes elsewhere. A label at the bound E − κσ itself would pull the mean down with σ
+        and so push nothing away. New inducing points, which fantasies bring as data would, move the
+        mean a little. No forces: the mean's would take away far more σ than one energy does.
+        """
+        other = copy(self)
+        other.known = self.known.copy()
+        for atoms in pending:
+            other.known.add(atoms)
+        if self.potential.is_fitted:
+            energy = self.potential.predict(pending, forces=False, uncertainty=False).energy
+            fantasies = [atoms.copy() for atoms in pending]
+            for atoms, e in zip(fantasies, energy, strict=True):
+                atoms.calc = SinglePointCalculator(atoms, energy=float(e))
+            other.potential = self.potential.copy().update(fantasies, use_forces=False)
+        return other
+
+    def _propose(self, ordinal: int) -> Proposal | None:
+        rng = np.random.default_rng([self.config.search.seed, ordinal])
         if not self.potential.is_fitted:
             return self._unlearned(rng)
         parents = self._parents(rng)
@@ -153,7 +190,7 @@ class Learner:
             for atoms in [*self._relax(start, PairWell()), *start]:
                 if atoms not in self.known:
                     return Proposal(atoms, str(atoms.info["generator"]))
-        if self.records:
+        if len(self.known):
             return None
         raise NuggetError(
             f"No valid structure of {self.config.system.formula} could be generated ({reason}): "
@@ -170,7 +207,7 @@ class Learner:
 
     def _surface(self, rng: np.random.Generator) -> Surface:
         search = self.config.search
-        if search.acquisition == "thompson":
+        if self.acquisition == "thompson":
             return acquisition.thompson_surface(self.potential, rng, self.scale)
         # Expected improvement is flat far from the best: candidates walk on the LCB for it too.
         return self.potential.lcb(search.kappa * self.scale)
@@ -205,9 +242,9 @@ class Learner:
 
     def _score(self, energy: Floats, sigma: Floats) -> Floats:
         search = self.config.search
-        if search.acquisition == "ei" and self.best is not None:
+        if self.acquisition == "ei" and self.best is not None:
             return acquisition.expected_improvement(self.best.energy)(energy, self.scale * sigma)
-        kappa = search.kappa if search.acquisition == "lcb" else 0.0
+        kappa = search.kappa if self.acquisition == "lcb" else 0.0
         return acquisition.lower_confidence_bound(kappa * self.scale)(energy, sigma)
 
     def _choose(self, pool: list[Atoms], generated: int) -> Proposal | None:

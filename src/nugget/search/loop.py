@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from nugget.errors import NuggetError
 from nugget.identity import is_reference
 from nugget.identity.graph import stored_energy
 from nugget.search.config import Config, SystemConfig
-from nugget.search.evaluate import Evaluator, Outcome
+from nugget.search.flight import Flight, complete, make_pending
 from nugget.search.generators import Problem
-from nugget.search.learner import Learner, Proposal
+from nugget.search.learner import Learner
+from nugget.search.replay import Replay, replay
 from nugget.search.store import Record, Store
 
 BEST = "best.extxyz"
@@ -39,10 +41,16 @@ class Status:
     found: bool
     engine_seconds: float
     surrogate_seconds: float
+    flight: Sized = ()
 
     @property
     def evaluations(self) -> int:
         return len(self.learner.records)
+
+    @property
+    def in_flight(self) -> int:
+        """Evaluations under way right now."""
+        return len(self.flight)
 
 
 Watcher = Callable[[Status], None]
@@ -87,12 +95,30 @@ class Search:
         """The search in this directory, to be continued."""
         return cls(Store.open(Path(directory)))
 
+    @classmethod
+    def replay(cls, directory: str | Path) -> Replay:
+        """Make all proposals of a search again and compare them with its database, bit for bit."""
+        search = cls.resume(directory)
+        with search.store.locked(), threadpool_limits(1):
+            records, pending = search.store.records(), search.store.pending()
+            return replay(search.config, search.problem, records, pending)
+
     def stop(self) -> None:
-        """Finish the evaluation in flight, then return."""
+        """Finish the evaluations in flight, then return."""
         self._stop = True
 
-    def run(self, watch: Watcher | None = None, budget: int | None = None) -> Result:
-        """Go on until the budget is used, the reference is found or `stop` is called."""
+    def run(
+        self,
+        watch: Watcher | None = None,
+        budget: int | None = None,
+        executor: Executor | None = None,
+    ) -> Result:
+        """Go on until the budget is used, the reference is found or `stop` is called.
+
+        `search.in_flight` evaluations are under way at a time, in processes of this machine or
+        wherever `executor` takes them. When the reference has been found, those still in flight
+        are broken off; they stay pending and count for nothing.
+        """
         budget = self.config.search.budget if budget is None else budget
         with self.store.locked(), threadpool_limits(1):
             learner = Learner(self.config, self.problem)
@@ -107,44 +133,65 @@ class Search:
 
             def show(record: Record | None) -> None:
                 if watch is not None:
-                    watch(Status(learner, record, budget, found, engine_seconds, surrogate_seconds))
+                    times = (engine_seconds, surrogate_seconds)
+                    watch(Status(learner, record, budget, found, *times, flight))
 
-            show(None)
-            learning = 0.0  # seconds that the last record took to learn from
-            with self._evaluator() as evaluator:
-                while len(learner.records) < budget and not (found or self._stop):
-                    begun = time.perf_counter() - learning
-                    proposal = learner.propose(len(learner.records))
-                    if proposal is None:
-                        self.store.log("nothing new to evaluate: every candidate is known")
+            held = self.store.pending()  # in flight when the search ended: submitted as they were
+            clock = _Stopwatch()
+            relaxed = self.config.engine.relax_steps > 0
+            width = self.config.search.in_flight
+            with Flight(self.config.engine, width, executor) as flight:
+                show(None)
+                while not found:
+                    self._fill(flight, held, learner, budget, clock)
+                    if not len(flight):
                         break
-                    proposed = time.perf_counter()
-                    outcome = evaluator.evaluate(proposal.atoms)
-                    seconds = (outcome.seconds, proposed - begun)
-                    record = make_record(
-                        len(learner.records), proposal, outcome, self.config.search.kappa, seconds
-                    )
+                    # One answer at a time, in the order in which they came, even if there are
+                    # more: so the order alone decides who is proposed from what.
+                    pending, outcome = flight.next()
+                    record = complete(pending, len(learner.records), outcome, relaxed)
                     self.store.append(record)
-                    evaluated = time.perf_counter()
-                    learner.learn(record)
-                    learning = time.perf_counter() - evaluated
+                    self._keep(flight, held)
+                    with clock:
+                        learner.learn(record)
                     self._report(record, learner)
                     found = self._is_reference(record)
                     engine_seconds += record.engine_seconds
                     surrogate_seconds += record.surrogate_seconds
                     show(record)
                     self._give_up(learner)
+                if len(flight):
+                    self.store.log(f"{len(flight)} in flight broken off, they stay pending")
             return self._end(learner, found, budget)
 
-    def _evaluator(self) -> Evaluator:
-        engine = self.config.engine
-        return Evaluator(
-            engine.name,
-            engine.options,
-            time_limit=engine.time_limit,
-            retries=engine.retries,
-            relax_steps=engine.relax_steps,
-        )
+    def _fill(
+        self, flight: Flight, held: list[Record], learner: Learner, budget: int, clock: _Stopwatch
+    ) -> None:
+        """Submit as many evaluations as there is room for."""
+        while (
+            len(flight) < flight.width
+            and len(learner.records) + len(flight) < budget
+            and not self._stop
+        ):
+            if held:
+                record = held.pop(0)
+            else:
+                waiting = flight.pending
+                ordinal = len(learner.records) + len(waiting)
+                with clock:
+                    proposal = learner.propose(ordinal, [other.atoms for other in waiting])
+                if proposal is None:
+                    self.store.log("nothing new to evaluate: every candidate is known")
+                    return  # what is in flight may still teach something new
+                kappa = self.config.search.kappa
+                record = make_pending(ordinal, len(learner.records), proposal, kappa, clock.take())
+            self._keep(flight, [record, *held])  # before it starts, so that no kill can lose it
+            flight.submit(record)
+
+    def _keep(self, flight: Flight, others: list[Record]) -> None:
+        # One at a time the next proposal follows from the database; nothing else need be kept.
+        if flight.width > 1 or self.store.has_pending:
+            self.store.keep_pending([*flight.pending, *others])
 
     def _is_reference(self, record: Record) -> bool:
         if self.reference is None or not record.ok:
@@ -191,24 +238,21 @@ class Search:
         )
 
 
-def make_record(
-    iteration: int, proposal: Proposal, outcome: Outcome, kappa: float, seconds: tuple[float, float]
-) -> Record:
-    """What is written down of one evaluation."""
-    return Record(
-        iteration=iteration,
-        atoms=outcome.atoms,
-        generator=proposal.generator,
-        failure=outcome.failure or "",
-        reason=outcome.reason,
-        predicted=proposal.predicted,
-        sigma=proposal.sigma,
-        scale=proposal.scale,
-        kappa=kappa,
-        acquisition=proposal.acquisition,
-        engine_seconds=seconds[0],
-        surrogate_seconds=seconds[1],
-    )
+class _Stopwatch:
+    """Adds up the seconds spent inside `with`, until they are taken."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def take(self) -> float:
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._begun
 
 
 def make_problem(system: SystemConfig, directory: Path) -> Problem:

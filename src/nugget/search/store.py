@@ -2,7 +2,8 @@
 
 The database is the search: everything else (model, weights, calibration) is made again from its
 rows, in order. Each row is one transaction, so a search that is killed loses at most the
-calculation in flight.
+calculations in flight. Of several in flight the structures are in a file of their own, so that the
+database holds nothing but evaluations.
 """
 
 from __future__ import annotations
@@ -11,26 +12,35 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ase.db
+import numpy as np
 from ase import Atoms
+from ase.io.jsonio import decode, encode
+from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config, read_config, write_config
 
 DATABASE, SETTINGS, LOG, LOCK = "search.db", "config.toml", "search.log", "lock"
+PENDING = "pending.json"
+UNFINISHED = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One evaluation: what was asked, what was expected, what came of it."""
+    """One evaluation: what was asked, what was expected, what came of it.
 
-    iteration: int
+    Evaluations may overtake each other: `proposal` and `learnt` of all records are the log of who
+    was proposed when. One at a time, as in databases without these, both equal `iteration`.
+    """
+
+    iteration: int  # order of completion; UNFINISHED while it is in flight
     atoms: Atoms  # with energy and forces, unless it failed
     generator: str
     failure: str = ""  # empty, or the kind of failure
@@ -42,6 +52,22 @@ class Record:
     acquisition: float | None = None
     engine_seconds: float = 0.0
     surrogate_seconds: float = 0.0
+    proposal: int = UNFINISHED  # order of proposal
+    learnt: int = UNFINISHED  # evaluations that were complete when it was proposed
+    asked: NDArray[np.float64] | None = None  # positions as proposed, if the engine moved them
+
+    def __post_init__(self) -> None:
+        for name in ("proposal", "learnt"):
+            if getattr(self, name) == UNFINISHED:
+                object.__setattr__(self, name, self.iteration)
+
+    @property
+    def proposed(self) -> Atoms:
+        """The structure as it was proposed, without results."""
+        atoms = self.atoms.copy()
+        if self.asked is not None:
+            atoms.positions = self.asked
+        return atoms
 
     @property
     def ok(self) -> bool:
@@ -93,6 +119,8 @@ class Store:
             "kappa": record.kappa,
             "engine_seconds": record.engine_seconds,
             "surrogate_seconds": record.surrogate_seconds,
+            "proposal": record.proposal,
+            "learnt": record.learnt,
         }
         for name in ("predicted", "sigma", "acquisition"):
             value = getattr(record, name)
@@ -101,12 +129,37 @@ class Store:
         if record.failure:
             pairs["failed"] = True
         # Text goes into `data`: ASE refuses key-value pairs such as "nan" that look like numbers.
-        data = {"failure": record.failure, "reason": record.reason}
+        data: dict[str, Any] = {"failure": record.failure, "reason": record.reason}
+        if record.asked is not None:
+            data["asked"] = record.asked
         self._database.write(record.atoms, data=data, **pairs)
 
     def records(self) -> list[Record]:
         """All evaluations, in order."""
         return [_record(row) for row in self._database.select(sort="iteration")]
+
+    def keep_pending(self, records: Sequence[Record]) -> None:
+        """Write down what is in flight, in place of what was; exact to the last bit."""
+        path = self.directory / PENDING
+        if records:
+            _write_atomically(path, encode([_pending_dict(record) for record in records]))
+        else:
+            path.unlink(missing_ok=True)
+
+    @property
+    def has_pending(self) -> bool:
+        """Is there anything that `keep_pending` wrote?"""
+        return (self.directory / PENDING).exists()
+
+    def pending(self) -> list[Record]:
+        """What was in flight when the search ended, in order of proposal."""
+        if not self.has_pending:
+            return []
+        # A kill may have come between the database and this file.
+        text = (self.directory / PENDING).read_text(encoding="utf-8")
+        done = {record.proposal for record in self.records()}
+        found = [_pending_record(entry) for entry in decode(text)]
+        return [record for record in found if record.proposal not in done]
 
     def log(self, text: str) -> None:
         """Append a line with the time to the log."""
@@ -149,7 +202,29 @@ def _record(row: Any) -> Record:
         acquisition=_maybe(pairs, "acquisition"),
         engine_seconds=float(pairs["engine_seconds"]),
         surrogate_seconds=float(pairs["surrogate_seconds"]),
+        proposal=int(pairs.get("proposal", UNFINISHED)),
+        learnt=int(pairs.get("learnt", UNFINISHED)),
+        asked=row.data.get("asked"),
     )
+
+
+# What is known of an evaluation before it is done, besides its structure.
+_EXPECTED = (
+    "proposal", "learnt", "generator", "predicted", "sigma", "scale", "kappa", "acquisition",
+    "surrogate_seconds",
+)  # fmt: skip
+
+
+def _pending_dict(record: Record) -> dict[str, Any]:
+    bare = record.atoms.copy()
+    bare.info = {}
+    return {"structure": bare.todict(), **{name: getattr(record, name) for name in _EXPECTED}}
+
+
+def _pending_record(entry: dict[str, Any]) -> Record:
+    structure = entry["structure"]
+    atoms = structure if isinstance(structure, Atoms) else Atoms.fromdict(structure)
+    return Record(UNFINISHED, atoms, **{name: entry[name] for name in _EXPECTED})
 
 
 def _maybe(pairs: dict[str, Any], name: str) -> float | None:

@@ -1,0 +1,90 @@
+"""Make every proposal of a search again, from its log alone, and compare to the last bit.
+
+No engine is needed: what came of the proposals stands in the database, and so does the order in
+which the answers came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ase import Atoms
+
+from nugget.search.config import Config
+from nugget.search.generators import Problem
+from nugget.search.learner import Learner, Proposal
+from nugget.search.store import UNFINISHED, Record
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay found."""
+
+    proposals: int  # made again
+    differences: tuple[str, ...]  # one sentence each
+
+    @property
+    def same(self) -> bool:
+        """Is the search what its log says?"""
+        return not self.differences
+
+
+def replay(
+    config: Config, problem: Problem, records: Sequence[Record], pending: Sequence[Record]
+) -> Replay:
+    """Fold the log again: learn what had been learnt, propose with what was pending, compare."""
+    log = sorted([*records, *pending], key=lambda record: record.proposal)
+    if broken := tuple(_gaps(log, records)):
+        return Replay(0, broken)
+    learner = Learner(config, problem)
+    differences = []
+    for record in log:
+        for known in records[len(learner.records) : record.learnt]:
+            learner.learn(known)
+        waiting = [
+            before.proposed
+            for before in log[: record.proposal]
+            if before.iteration == UNFINISHED or before.iteration >= record.learnt
+        ]
+        again = learner.propose(record.proposal, waiting)
+        if odd := _odd(record, again, relaxed=config.engine.relax_steps > 0):
+            differences.append(f"proposal {record.proposal}: {', '.join(odd)} differ")
+    return Replay(len(log), tuple(differences))
+
+
+def _gaps(log: Sequence[Record], records: Sequence[Record]) -> Iterator[str]:
+    """What no search can have written."""
+    if [record.proposal for record in log] != list(range(len(log))):
+        yield "proposals are missing or there twice"
+    if [record.iteration for record in records] != list(range(len(records))):
+        yield "evaluations are missing or there twice"
+    for record in records:
+        if record.ok and (record.atoms.calc is None or "energy" not in record.atoms.calc.results):
+            yield f"evaluation {record.iteration} has neither an energy nor a failure"
+    learnt = 0
+    for record in log:
+        done = len(records) if record.iteration == UNFINISHED else record.iteration
+        if not learnt <= record.learnt <= done:
+            yield f"proposal {record.proposal} cannot have learnt from {record.learnt} evaluations"
+        learnt = record.learnt
+
+
+def _odd(record: Record, again: Proposal | None, relaxed: bool) -> list[str]:
+    """The parts that are not the same bits."""
+    if again is None:
+        return ["all parts (nothing is proposed now)"]
+    names = ("generator", "predicted", "sigma", "scale", "acquisition")
+    odd = [name for name in names if getattr(record, name) != getattr(again, name)]
+    # Early databases do not hold the structures that an engine relaxed, only what came of them.
+    unknown = relaxed and record.asked is None and record.ok
+    if not unknown and not _same_structure(record.proposed, again.atoms):
+        odd.insert(0, "structures")
+    return odd
+
+
+def _same_structure(a: Atoms, b: Atoms) -> bool:
+    pairs = ((a.numbers, b.numbers), (a.positions, b.positions), (a.cell.array, b.cell.array),
+             (a.pbc, b.pbc))  # fmt: skip
+    return all(np.array_equal(x, y) for x, y in pairs)
