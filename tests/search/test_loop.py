@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ase import Atoms
 from ase.build import fcc111
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import write
 
 from nugget.errors import NuggetError
 from nugget.search import Search, make_config
@@ -174,6 +176,14 @@ def test_the_reference_ends_the_search(tmp_path: Path, uninterrupted: list[Recor
     assert result.evaluations <= goal.iteration + 1
 
 
+def test_any_of_several_references_will_do(tmp_path: Path, uninterrupted: list[Record]) -> None:
+    goal = min(uninterrupted, key=lambda record: record.energy)
+    never = Atoms("Au6", np.arange(18).reshape(6, 3) * 2.0)
+    write(tmp_path / "goals.extxyz", [goal.atoms, never])
+    config = make_config(settings(reference=str(tmp_path / "goals.extxyz")))
+    assert Search.create(config, tmp_path / "run").run().found
+
+
 def test_the_reference_must_be_met_in_energy_too(
     tmp_path: Path, uninterrupted: list[Record]
 ) -> None:
@@ -192,6 +202,7 @@ def test_a_reference_without_energy_is_refused_at_once(tmp_path: Path) -> None:
     settled = settings(reference=str(tmp_path / "goal.extxyz"), reference_tolerance=0.5)
     with pytest.raises(NuggetError, match="carries no energy"):
         Search.create(make_config(settled), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("choice", [{"acquisition": "thompson"}, {"acquisition": "ei"}])

@@ -9,9 +9,8 @@ from pathlib import Path
 from ase.io import write
 
 from nugget.datafiles import read_images
-from nugget.engines import get_engine
 from nugget.errors import NuggetError
-from nugget.identity.graph import stored_energy
+from nugget.search import reference
 from nugget.search.config import Config, read_config
 from nugget.search.learner import Learner
 from nugget.search.loop import make_problem
@@ -22,26 +21,12 @@ REFERENCE = "reference.extxyz"
 
 def check(config: Config, files: Mapping[str, Path]) -> None:
     """Try what a search needs, so that none fails after all have begun."""
-    engine = get_engine(config.engine.name)
-    if not engine.installed():
-        raise NuggetError(
-            f"engine {engine.name!r} is not installed. To install it: {engine.how_to_install}"
-        )
     system = config.system
     if system.template is not None:
         system = system.model_copy(update={"template": str(files[system.template])})
     problem = make_problem(system, Path())
+    reference.check(config, problem, files.get(REFERENCE))
     Learner(config, problem).mixer.probabilities(problem, 0)
-    if REFERENCE not in files:
-        return
-    atoms = read_images(files[REFERENCE], -1)[0]
-    if sorted(atoms.numbers) != sorted(problem.numbers):
-        raise NuggetError(
-            f"The reference {files[REFERENCE]} is {atoms.get_chemical_formula()}: its atoms are "
-            "not those that are searched for."
-        )
-    if config.search.reference_tolerance is not None:
-        stored_energy(atoms)
 
 
 def located(config: Config, base: Path) -> dict[str, Path]:
@@ -75,7 +60,7 @@ def copy(file: Path, target: Path) -> None:
     if target.exists() and target.samefile(file):
         return
     if target.name == REFERENCE and file.suffix not in (".xyz", ".extxyz"):
-        write(target, read_images(file, -1)[0], format="extxyz")
+        write(target, read_images(file), format="extxyz")
     else:
         shutil.copyfile(file, target)
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from ase import Atoms
 
-from nugget.datafiles import read_images
 from nugget.errors import NuggetError
-from nugget.identity import BondGraph
 from nugget.search.config import Config
+from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, LOG, SETTINGS, Record, Store
 
 RESULT = "result.json"
@@ -78,13 +77,14 @@ def examine(config: Config, records: Sequence[Record], directory: Path) -> Outco
     """The numbers of a search as it stands."""
     good = [record for record in records if record.ok]
     best = min((record.energy for record in good), default=None)
-    reference = _reference(config, directory)
+    references = read_references(config, directory)
     found, first, solution, above = None, None, None, None
-    if reference is not None:
-        first, solution = _hits(good, reference, config.search.reference_tolerance)
+    if references:
+        first, solution = _hits(good, references, config.search.reference_tolerance)
         found = solution is not None
-        energy = None if reference.calc is None else reference.calc.results.get("energy")
-        above = None if best is None or energy is None else best - float(energy)
+        known = [one.calc.results for one in references if one.calc is not None]
+        goals = [float(results["energy"]) for results in known if "energy" in results]
+        above = None if best is None or not goals else best - min(goals)
     return Outcome(
         found=found,
         evaluations_to_solution=solution,
@@ -98,26 +98,14 @@ def examine(config: Config, records: Sequence[Record], directory: Path) -> Outco
     )
 
 
-def _reference(config: Config, directory: Path) -> Atoms | None:
-    name = config.search.reference
-    if name is None:
-        return None
-    inside = directory / name
-    return read_images(inside if inside.exists() else Path(name), -1)[0]
-
-
 def _hits(
-    good: Sequence[Record], reference: Atoms, tolerance: float | None
+    good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None
 ) -> tuple[int | None, int | None]:
-    """First evaluations with the reference's graph, and with its energy too (`is_reference`)."""
-    graph = BondGraph.of(reference)
-    same = [record for record in good if BondGraph.of(record.atoms).same(graph)]
-    first = same[0].iteration + 1 if same else None
-    if tolerance is None:
-        return first, first
-    energy = float(reference.calc.results["energy"])
-    close = [record for record in same if abs(record.energy - energy) <= tolerance]
-    return first, close[0].iteration + 1 if close else None
+    """First evaluations with a reference's graph, and with its energy too if that is asked for."""
+    same = [record for record in good if is_found(record, references, None)]
+    close = [record for record in same if is_found(record, references, tolerance)]
+    first, solution = (hits[0].iteration + 1 if hits else None for hits in (same, close))
+    return first, solution
 
 
 def has_ended(outcome: Outcome, config: Config, directory: Path) -> bool:

@@ -13,14 +13,14 @@ from typing import Any
 import typer
 
 from nugget.cli._common import emit, facts
-from nugget.datafiles import read_images
-from nugget.engines import get_engine
 from nugget.errors import NuggetError
+from nugget.execution import make_executor
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import View, make_view
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.learner import Learner
 from nugget.search.loop import BEST, Result, Search, make_problem
+from nugget.search.reference import check
 from nugget.search.store import DATABASE, SETTINGS, Store
 
 
@@ -89,23 +89,12 @@ def _locate(name: str | None, base: Path, option: str) -> Path | None:
 
 def _check(config: Config, files: dict[str, Path | None]) -> None:
     """Try everything that a search needs, so that it does not fail after it has begun."""
-    engine = get_engine(config.engine.name)
-    if not engine.installed():
-        raise NuggetError(
-            f"engine {engine.name!r} is not installed. To install it: {engine.how_to_install}"
-        )
     system = config.system
     if files["template"] is not None:
         system = system.model_copy(update={"template": str(files["template"])})
     problem = make_problem(system, Path())
+    check(config, problem, files["reference"])
     Learner(config, problem).mixer.probabilities(problem, 0)
-    if files["reference"] is not None:
-        atoms = read_images(files["reference"], -1)[0]
-        if sorted(atoms.numbers) != sorted(problem.numbers):
-            raise NuggetError(
-                f"The reference {files['reference']} is {atoms.get_chemical_formula()}: its atoms "
-                "are not those that are searched for."
-            )
 
 
 def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) -> Result | None:
@@ -115,8 +104,15 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
     title = f"{config.system.formula} · {config.engine.name} · {directory}"
     view = None if quiet else make_view(title, total, live)
     try:
-        with view or nullcontext(), _polite(search, view, config.search.in_flight):
-            return search.run(None if view is None else view.watch, total)
+        watch = None if view is None else view.watch
+        # Processes of this machine are the search's own business; a cluster's are not.
+        elsewhere = config.execution.kind == "dask"
+        with (
+            make_executor(config.execution) if elsewhere else nullcontext() as executor,
+            view or nullcontext(),
+            _polite(search, view, config.search.in_flight),
+        ):
+            return search.run(watch, total, executor)
     except KeyboardInterrupt:
         return None
 
@@ -189,7 +185,7 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "best_file": None if best is None else str(directory / BEST),
         "database": str(search.store.directory / "search.db"),
         "reference": search.config.search.reference,
-        "found": None if search.reference is None or result is None else result.found,
+        "found": None if not search.references or result is None else result.found,
         "failures": failures(records),
         "engine_seconds": sum(record.engine_seconds for record in records),
         "surrogate_seconds": sum(record.surrogate_seconds for record in records),

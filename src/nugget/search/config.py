@@ -115,7 +115,7 @@ class SearchConfig(_Section):
     )
     seed: int = Field(0, ge=0, description="same seed, same search")
     reference: str | None = Field(
-        None, description="file with a structure to stop at when it is found (any ASE format)"
+        None, description="file with one or more structures to stop at when one is found"
     )
     reference_tolerance: float | None = Field(
         None, gt=0, description="found only this close to its energy, eV; none: its bonds suffice"

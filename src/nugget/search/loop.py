@@ -16,12 +16,11 @@ from threadpoolctl import threadpool_limits
 
 from nugget.datafiles import read_images
 from nugget.errors import NuggetError
-from nugget.identity import is_reference
-from nugget.identity.graph import stored_energy
 from nugget.search.config import Config, SystemConfig
 from nugget.search.flight import Flight, complete, make_pending
 from nugget.search.generators import Problem
 from nugget.search.learner import Learner
+from nugget.search.reference import beside, is_found, read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.store import Record, Store
 
@@ -75,12 +74,7 @@ class Search:
         self.store = store
         self.config = store.config()
         self.problem = make_problem(self.config.system, store.directory)
-        name = self.config.search.reference
-        self.reference: Atoms | None = None
-        if name is not None:
-            self.reference = read_images(_beside(name, store.directory), -1)[0]
-            if self.config.search.reference_tolerance is not None:
-                stored_energy(self.reference)  # a reference without energy is found now, not later
+        self.references = read_references(self.config, store.directory)
         self._stop = False
 
     @classmethod
@@ -88,6 +82,7 @@ class Search:
         """A new search; its directory must not hold one already."""
         directory = Path(directory)
         make_problem(config.system, Path())  # mistakes are found before anything is written
+        read_references(config, directory)
         return cls(Store.create(directory, config))
 
     @classmethod
@@ -194,9 +189,7 @@ class Search:
             self.store.keep_pending([*flight.pending, *others])
 
     def _is_reference(self, record: Record) -> bool:
-        if self.reference is None or not record.ok:
-            return False
-        return is_reference(record.atoms, self.reference, self.config.search.reference_tolerance)
+        return is_found(record, self.references, self.config.search.reference_tolerance)
 
     def _report(self, record: Record, learner: Learner) -> None:
         if record.ok:
@@ -258,17 +251,12 @@ class _Stopwatch:
 def make_problem(system: SystemConfig, directory: Path) -> Problem:
     """What is searched for; file names count from the search's directory, then from here."""
     if system.kind == "surface":
-        template = read_images(_beside(str(system.template), directory), -1)[0]
+        template = read_images(beside(str(system.template), directory), -1)[0]
         return Problem.on_template(system.formula, template, system.height)
     if system.kind == "bulk":
         assert system.cell is not None
         return Problem.bulk(system.formula, Cell.new(list(system.cell)).array)
     return Problem.cluster(system.formula, system.radius)
-
-
-def _beside(name: str, directory: Path) -> Path:
-    inside = directory / name
-    return inside if inside.exists() else Path(name)
 
 
 def _write_structure(path: Path, atoms: Atoms) -> None:
