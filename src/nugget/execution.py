@@ -30,7 +30,7 @@ CONNECT = 30.0  # seconds that a Dask scheduler has to answer
 
 
 class ExecutionConfig(BaseModel):
-    """Where the searches of a campaign run; one search alone does not need it."""
+    """Where the searches of a campaign run, or with dask the evaluations of one search."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False

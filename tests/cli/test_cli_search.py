@@ -91,6 +91,14 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     assert parsed("search", "--resume", "whole")["evaluations"] == 8
 
 
+def test_evaluations_on_a_dask_cluster():
+    """The engine runs in the cluster's workers; the log is as good as any other."""
+    cluster = ("--set", "execution.kind=dask", "--set", "execution.workers=2")
+    report = parsed("search", "Au6", *SMALL, "--budget", 7, "--in-flight", 2, *cluster)
+    assert (report["evaluations"], report["failures"]) == (7, {})
+    assert "all the same" in nugget("search", "--replay", report["directory"]).stdout
+
+
 def test_several_in_flight_and_a_replay():
     """What was run can be proposed again from the database; what was changed there is found."""
     report = parsed("search", "Au6", *SMALL, "--budget", 9, "--in-flight", 3)
