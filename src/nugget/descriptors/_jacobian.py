@@ -65,7 +65,7 @@ def jacobian(
         r = np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
         if r >= cutoff or r < TOO_CLOSE:
             continue
-        _radial(r, knots, inverse_step, h, dh)
+        _radial(r, knots, inverse_step, knots.shape[2], h, dh)
         _harmonics(d[0], d[1], d[2], l_max, norm, q, xy, solid)
         _harmonics_gradient(d[0], d[1], l_max, norm, q, xy, gradient)
         for side in range(2):

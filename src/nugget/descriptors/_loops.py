@@ -22,8 +22,8 @@ TOO_CLOSE = 0.1
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def _radial(r: float, knots: Floats, inverse_step: float, h: Floats, dh: Floats) -> None:
-    """Quintic Hermite interpolation of h_nl and its slope, (l_max+1)·n_max values each."""
+def _radial(r: float, knots: Floats, inverse_step: float, size: int, h: Floats, dh: Floats) -> None:
+    """Quintic Hermite interpolation of h_nl and its slope, size = (l_max+1)·n_max values each."""
     t = r * inverse_step
     k = min(int(t), len(knots) - 2)
     u = t - k
@@ -46,7 +46,7 @@ def _radial(r: float, knots: Floats, inverse_step: float, h: Floats, dh: Floats)
     dc1 = 0.5 * u2 * v * (3.0 - 5.0 * u) * inverse_step
     low = knots[k]
     high = knots[k + 1]
-    for q in range(knots.shape[2]):
+    for q in range(size):
         f0 = low[0, q]
         f1 = high[0, q]
         g0 = low[1, q]
@@ -58,7 +58,7 @@ def _radial(r: float, knots: Floats, inverse_step: float, h: Floats, dh: Floats)
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def _radial_value(r: float, knots: Floats, inverse_step: float, h: Floats) -> None:
+def _radial_value(r: float, knots: Floats, inverse_step: float, size: int, h: Floats) -> None:
     """The values of `_radial` alone, for the way forward."""
     t = r * inverse_step
     k = min(int(t), len(knots) - 2)
@@ -76,7 +76,7 @@ def _radial_value(r: float, knots: Floats, inverse_step: float, h: Floats) -> No
     c1 = 0.5 * u3 * v2
     low = knots[k]
     high = knots[k + 1]
-    for q in range(knots.shape[2]):
+    for q in range(size):
         h[q] = (
             a0 * low[0, q]
             + a1 * high[0, q]
@@ -160,7 +160,6 @@ def forward(
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
     n_species: int,
-    feature: Ints,
     factor: Floats,
 ) -> tuple[Ints, int, Floats, int, Floats]:
     """The whole way from pairs to features in one call: for a small cluster calls cost time."""
@@ -170,14 +169,13 @@ def forward(
     c, close = coefficients(
         positions, species, i, j, shift, knots, centre, norm, cutoff, degrees, radials, n_species
     )
-    return species, missing, c, close, power_spectrum(c, feature, factor)
+    return species, missing, c, close, power_spectrum(c, factor, radials)
 
 
 @njit(cache=True, fastmath=FAST)
 def backward(
     grad: Floats,
     c: Floats,
-    feature: Ints,
     factor: Floats,
     positions: Floats,
     species: Ints,
@@ -193,7 +191,7 @@ def backward(
 ) -> tuple[Floats, Floats]:
     """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3)."""
     return coefficients_adjoint(
-        power_spectrum_adjoint(c, grad, feature, factor),
+        power_spectrum_adjoint(c, grad, factor, radials),
         positions, species, pair_offsets, i, j, shift, knots, norm, cutoff, degrees, radials,
     )  # fmt: skip
 
@@ -250,7 +248,7 @@ def coefficients(
             if close < 0:
                 close = p
             continue
-        _radial_value(r, knots, inverse_step, h)
+        _radial_value(r, knots, inverse_step, (l_max + 1) * n_max, h)
         _harmonics(x, y, z, l_max, norm, q, xy, solid)
         slot_a = species[b] * n_max
         slot_b = species[a] * n_max
@@ -271,49 +269,47 @@ def coefficients(
 
 
 @njit(cache=True, fastmath=FAST)
-def power_spectrum(c: Floats, feature: Ints, factor: Floats) -> Floats:
-    """x[atom, feature[l, ν, ν']] = factor_l Σ_m c_lmν c_lmν', for ν ≤ ν'."""
-    n_atoms, n_nu = len(c), c.shape[2]
-    n_degrees = len(factor)
-    x = np.empty((n_atoms, n_degrees * n_nu * (n_nu + 1) // 2))
-    gram = np.empty((n_nu, n_nu))
+def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Floats:
+    """x = factor_l Σ_m c_lmν c_lmν' with ν ≤ ν', in DScribe's order: species pair, l, n, n'."""
+    n_atoms, n_nu, n_max = len(c), c.shape[2], len(radials)
+    x = np.empty((n_atoms, len(factor) * n_nu * (n_nu + 1) // 2))
     for atom in range(n_atoms):
-        for degree in range(n_degrees):
-            gram[:] = 0.0
-            for lm in range(degree * degree, (degree + 1) * (degree + 1)):
-                line = c[atom, lm]
-                for u in range(n_nu):
-                    left = line[u]
-                    target = gram[u]
-                    for v in range(n_nu):
-                        target[v] += left * line[v]
-            for u in range(n_nu):
-                for v in range(u, n_nu):
-                    x[atom, feature[degree, u, v]] = factor[degree] * gram[u, v]
+        at, row, f = c[atom], x[atom], 0
+        for a in range(0, n_nu, n_max):
+            for b in range(a, n_nu, n_max):
+                for degree in range(len(factor)):
+                    low, high = degree * degree, (degree + 1) * (degree + 1)
+                    for n in range(n_max):
+                        for k in range(n if a == b else 0, n_max):
+                            total = 0.0
+                            for lm in range(low, high):
+                                total += at[lm, a + n] * at[lm, b + k]
+                            row[f] = factor[degree] * total
+                            f += 1
     return x
 
 
 @njit(cache=True, fastmath=FAST)
-def power_spectrum_adjoint(c: Floats, grad: Floats, feature: Ints, factor: Floats) -> Floats:
+def power_spectrum_adjoint(
+    c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...]
+) -> Floats:
     """∂/∂c of Σ grad·x, shape (R, atoms, lm, ν), for R gradients (R, atoms, features)."""
-    n_atoms, n_nu = len(c), c.shape[2]
+    n_atoms, n_nu, n_max = len(c), c.shape[2], len(radials)
     bar = np.zeros((len(grad), n_atoms, c.shape[1], n_nu))
-    g = np.empty((n_nu, n_nu))
-    for k in range(len(grad)):
+    for r in range(len(grad)):
         for atom in range(n_atoms):
-            for degree in range(len(factor)):
-                for u in range(n_nu):
-                    for v in range(u, n_nu):
-                        g[u, v] = g[v, u] = factor[degree] * grad[k, atom, feature[degree, u, v]]
-                    g[u, u] *= 2.0
-                for lm in range(degree * degree, (degree + 1) * (degree + 1)):
-                    line = c[atom, lm]
-                    target = bar[k, atom, lm]
-                    for u in range(n_nu):
-                        left = line[u]
-                        source = g[u]
-                        for v in range(n_nu):
-                            target[v] += left * source[v]
+            at, out, row, f = c[atom], bar[r, atom], grad[r, atom], 0
+            for a in range(0, n_nu, n_max):
+                for b in range(a, n_nu, n_max):
+                    for degree in range(len(factor)):
+                        low, high = degree * degree, (degree + 1) * (degree + 1)
+                        for n in range(n_max):
+                            for k in range(n if a == b else 0, n_max):
+                                g = factor[degree] * row[f]
+                                f += 1
+                                for lm in range(low, high):
+                                    out[lm, a + n] += g * at[lm, b + k]
+                                    out[lm, b + k] += g * at[lm, a + n]
     return bar
 
 
@@ -358,7 +354,7 @@ def coefficients_adjoint(
             r = np.sqrt(x * x + y * y + z * z)
             if r >= cutoff or r < TOO_CLOSE:
                 continue
-            _radial(r, knots, inverse_step, h, dh)
+            _radial(r, knots, inverse_step, (l_max + 1) * n_max, h, dh)
             _harmonics(x, y, z, l_max, norm, q, xy, solid)
             _harmonics_gradient(x, y, l_max, norm, q, xy, gradient)
             slot_a = species[b] * n_max

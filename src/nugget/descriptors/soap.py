@@ -96,7 +96,6 @@ class SOAP:
             t.degrees,
             t.radials,
             len(self.species),
-            t.feature,
             t.factor,
         )
         if unknown >= 0:
@@ -156,7 +155,6 @@ class Environments:
         positions, strain = _loops.backward(
             stacked,
             self.coefficients,
-            t.feature,
             t.factor,
             self.batch.positions,
             self.species,
