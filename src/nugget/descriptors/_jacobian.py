@@ -20,7 +20,7 @@ def jacobian(
     i: Ints,
     j: Ints,
     shift: Floats,
-    knots: Floats,
+    table: Floats,
     norm: Floats,
     feature: Ints,
     factor: Floats,
@@ -34,9 +34,9 @@ def jacobian(
     """
     l_max = len(factor) - 1
     n_nu = c.shape[2]
-    n_max = knots.shape[2] // (l_max + 1)
+    n_max = table.shape[2] // (l_max + 1)
     n_lm = (l_max + 1) ** 2
-    inverse_step = (len(knots) - 1) / cutoff
+    inverse_step = len(table) / cutoff
     count = 0
     for p in range(len(i)):
         r2 = 0.0
@@ -48,8 +48,8 @@ def jacobian(
     neighbour = np.empty(count, dtype=np.int64)
     vector = np.empty((count, 3))
     out = np.zeros((count, 3, n_features))
-    h = np.empty(knots.shape[2])
-    dh = np.empty(knots.shape[2])
+    h = np.empty(table.shape[2])
+    dh = np.empty(table.shape[2])
     q = np.empty((l_max + 1, l_max + 1))
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
@@ -65,7 +65,7 @@ def jacobian(
         r = np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
         if r >= cutoff or r < TOO_CLOSE:
             continue
-        _radial(r, knots, inverse_step, knots.shape[2], h, dh)
+        _radial(r, table, inverse_step, table.shape[2], h, dh)
         _harmonics(d[0], d[1], d[2], l_max, norm, q, xy, solid)
         _harmonics_gradient(d[0], d[1], l_max, norm, q, xy, gradient)
         for side in range(2):

@@ -22,69 +22,28 @@ TOO_CLOSE = 0.1
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def _radial(r: float, knots: Floats, inverse_step: float, size: int, h: Floats, dh: Floats) -> None:
-    """Quintic Hermite interpolation of h_nl and its slope, size = (l_max+1)·n_max values each."""
+def _radial(r: float, table: Floats, inverse_step: float, size: int, h: Floats, dh: Floats) -> None:
+    """h_nl and its slope from `radial.table`, size = (l_max+1)·n_max values each."""
     t = r * inverse_step
-    k = min(int(t), len(knots) - 2)
+    k = min(int(t), len(table) - 1)
     u = t - k
-    u2 = u * u
-    u3 = u2 * u
-    v = 1.0 - u
-    v2 = v * v
-    v3 = v2 * v
-    # Values (a), slopes (b) and curvatures (c) at the two knots.
-    a1 = u3 * (10.0 + u * (6.0 * u - 15.0))
-    a0 = 1.0 - a1
-    b0 = u * v3 * (1.0 + 3.0 * u)
-    b1 = -u3 * v * (1.0 + 3.0 * v)
-    c0 = 0.5 * u2 * v3
-    c1 = 0.5 * u3 * v2
-    da1 = 30.0 * u2 * v2 * inverse_step
-    db0 = v2 * (1.0 - u * (15.0 * u - 2.0)) * inverse_step
-    db1 = u2 * (1.0 - v * (15.0 * v - 2.0)) * inverse_step
-    dc0 = 0.5 * u * v2 * (2.0 - 5.0 * u) * inverse_step
-    dc1 = 0.5 * u2 * v * (3.0 - 5.0 * u) * inverse_step
-    low = knots[k]
-    high = knots[k + 1]
+    c = table[k]
     for q in range(size):
-        f0 = low[0, q]
-        f1 = high[0, q]
-        g0 = low[1, q]
-        g1 = high[1, q]
-        s0 = low[2, q]
-        s1 = high[2, q]
-        h[q] = a0 * f0 + a1 * f1 + b0 * g0 + b1 * g1 + c0 * s0 + c1 * s1
-        dh[q] = da1 * (f1 - f0) + db0 * g0 + db1 * g1 + dc0 * s0 + dc1 * s1
+        c1, c2, c3, c4, c5 = c[1, q], c[2, q], c[3, q], c[4, q], c[5, q]
+        h[q] = c[0, q] + u * (c1 + u * (c2 + u * (c3 + u * (c4 + u * c5))))
+        slope = c1 + u * (2.0 * c2 + u * (3.0 * c3 + u * (4.0 * c4 + u * (5.0 * c5))))
+        dh[q] = slope * inverse_step
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def _radial_value(r: float, knots: Floats, inverse_step: float, size: int, h: Floats) -> None:
+def _radial_value(r: float, table: Floats, inverse_step: float, size: int, h: Floats) -> None:
     """The values of `_radial` alone, for the way forward."""
     t = r * inverse_step
-    k = min(int(t), len(knots) - 2)
+    k = min(int(t), len(table) - 1)
     u = t - k
-    u2 = u * u
-    u3 = u2 * u
-    v = 1.0 - u
-    v2 = v * v
-    v3 = v2 * v
-    a1 = u3 * (10.0 + u * (6.0 * u - 15.0))
-    a0 = 1.0 - a1
-    b0 = u * v3 * (1.0 + 3.0 * u)
-    b1 = -u3 * v * (1.0 + 3.0 * v)
-    c0 = 0.5 * u2 * v3
-    c1 = 0.5 * u3 * v2
-    low = knots[k]
-    high = knots[k + 1]
+    c = table[k]
     for q in range(size):
-        h[q] = (
-            a0 * low[0, q]
-            + a1 * high[0, q]
-            + b0 * low[1, q]
-            + b1 * high[1, q]
-            + c0 * low[2, q]
-            + c1 * high[2, q]
-        )
+        h[q] = c[0, q] + u * (c[1, q] + u * (c[2, q] + u * (c[3, q] + u * (c[4, q] + u * c[5, q]))))
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
@@ -149,11 +108,11 @@ def _harmonics_gradient(
 def forward(
     positions: Floats,
     numbers: Ints,
-    table: Ints,
+    known: Ints,
     i: Ints,
     j: Ints,
     shift: Floats,
-    knots: Floats,
+    table: Floats,
     centre: Floats,
     norm: Floats,
     cutoff: float,
@@ -163,11 +122,11 @@ def forward(
     factor: Floats,
 ) -> tuple[Ints, int, Floats, int, Floats]:
     """The whole way from pairs to features in one call: for a small cluster calls cost time."""
-    species, missing = lookup(table, numbers)
+    species, missing = lookup(known, numbers)
     if missing >= 0:
         return species, missing, np.empty((0, 0, 0)), -1, np.empty((0, 0))
     c, close = coefficients(
-        positions, species, i, j, shift, knots, centre, norm, cutoff, degrees, radials, n_species
+        positions, species, i, j, shift, table, centre, norm, cutoff, degrees, radials, n_species
     )
     return species, missing, c, close, power_spectrum(c, factor, radials)
 
@@ -183,7 +142,7 @@ def backward(
     i: Ints,
     j: Ints,
     shift: Floats,
-    knots: Floats,
+    table: Floats,
     norm: Floats,
     cutoff: float,
     degrees: tuple[int, ...],
@@ -192,20 +151,34 @@ def backward(
     """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3)."""
     return coefficients_adjoint(
         power_spectrum_adjoint(c, grad, factor, radials),
-        positions, species, pair_offsets, i, j, shift, knots, norm, cutoff, degrees, radials,
+        positions, species, pair_offsets, i, j, shift, table, norm, cutoff, degrees, radials,
     )  # fmt: skip
 
 
 @njit(cache=True)
-def lookup(table: Ints, numbers: Ints) -> tuple[Ints, int]:
+def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
     index = np.empty(len(numbers), dtype=np.int64)
     missing = -1
     for atom in range(len(numbers)):
-        index[atom] = table[numbers[atom]]
+        index[atom] = known[numbers[atom]]
         if index[atom] < 0 and missing < 0:
             missing = atom
     return index, missing
+
+
+@njit(cache=True, fastmath=FAST)
+def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: Floats) -> Ints:
+    """Structures in which two atoms are closer than TOO_CLOSE."""
+    found = np.zeros(len(pair_offsets) - 1, dtype=np.bool_)
+    for s in range(len(found)):
+        for p in range(pair_offsets[s], pair_offsets[s + 1]):
+            square = 0.0
+            for axis in range(3):
+                square += (positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]) ** 2
+            if square < TOO_CLOSE * TOO_CLOSE:
+                found[s] = True
+    return np.flatnonzero(found)
 
 
 @njit(cache=True, fastmath=FAST)
@@ -215,7 +188,7 @@ def coefficients(
     i: Ints,
     j: Ints,
     shift: Floats,
-    knots: Floats,
+    table: Floats,
     centre: Floats,
     norm: Floats,
     cutoff: float,
@@ -226,12 +199,12 @@ def coefficients(
     """c[atom, lm, ν], and the first pair that is too close (−1 if there is none)."""
     l_max, n_max = len(degrees) - 1, len(radials)
     n_lm = (l_max + 1) ** 2
-    inverse_step = (len(knots) - 1) / cutoff
+    inverse_step = len(table) / cutoff
     c = np.zeros((len(positions), n_lm, n_species * n_max))
     for atom in range(len(positions)):
         for n in range(n_max):
             c[atom, 0, species[atom] * n_max + n] = centre[n] * norm[0]
-    h = np.empty(knots.shape[2])
+    h = np.empty(table.shape[2])
     q = np.empty((l_max + 1, l_max + 1))
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
@@ -248,7 +221,7 @@ def coefficients(
             if close < 0:
                 close = p
             continue
-        _radial_value(r, knots, inverse_step, (l_max + 1) * n_max, h)
+        _radial_value(r, table, inverse_step, (l_max + 1) * n_max, h)
         _harmonics(x, y, z, l_max, norm, q, xy, solid)
         slot_a = species[b] * n_max
         slot_b = species[a] * n_max
@@ -322,7 +295,7 @@ def coefficients_adjoint(
     i: Ints,
     j: Ints,
     shift: Floats,
-    knots: Floats,
+    table: Floats,
     norm: Floats,
     cutoff: float,
     degrees: tuple[int, ...],
@@ -336,11 +309,11 @@ def coefficients_adjoint(
     n_rhs, n_structures = len(bar), len(pair_offsets) - 1
     l_max, n_max = len(degrees) - 1, len(radials)
     n_lm = (l_max + 1) ** 2
-    inverse_step = (len(knots) - 1) / cutoff
+    inverse_step = len(table) / cutoff
     out = np.zeros((n_rhs, len(positions), 3))
     strain = np.zeros((n_rhs, n_structures, 3, 3))
-    h = np.empty(knots.shape[2])
-    dh = np.empty(knots.shape[2])
+    h = np.empty(table.shape[2])
+    dh = np.empty(table.shape[2])
     q = np.empty((l_max + 1, l_max + 1))
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
@@ -354,7 +327,7 @@ def coefficients_adjoint(
             r = np.sqrt(x * x + y * y + z * z)
             if r >= cutoff or r < TOO_CLOSE:
                 continue
-            _radial(r, knots, inverse_step, (l_max + 1) * n_max, h, dh)
+            _radial(r, table, inverse_step, (l_max + 1) * n_max, h, dh)
             _harmonics(x, y, z, l_max, norm, q, xy, solid)
             _harmonics_gradient(x, y, l_max, norm, q, xy, gradient)
             slot_a = species[b] * n_max

@@ -72,14 +72,23 @@ def weight(r: Floats, cutoff: float) -> tuple[Floats, Floats, Floats]:
 def table(
     cutoff: float, sigma: float, n_max: int, l_max: int, intervals: int
 ) -> tuple[Floats, Floats]:
-    """h, h·step′ and h″·step² at equidistant knots, for quintic Hermite interpolation.
+    """Polynomials in u ∈ [0, 1] that interpolate h, h′ and h″ at equidistant knots (Hermite).
 
-    Returns (knots, 3, (l_max+1)·n_max), padded by one knot, and h_n0(0) of the bare centre.
-    The interpolant is what the potential uses, so forces are its exact derivative.
+    Returns coefficients (intervals, 6, (l_max+1)·n_max), lowest power first, and h_n0(0) of the
+    bare centre. The interpolant is what the potential uses, so forces are its exact derivative.
     """
     alpha, beta = basis(cutoff, n_max, l_max)
     step = cutoff / intervals
     r = np.linspace(0.0, cutoff, intervals + 1)
     h, dh, ddh = expansion(r, cutoff, sigma, alpha, beta)
-    knots = np.stack([h, dh * step, ddh * step**2], axis=1).reshape(intervals + 1, 3, -1)
-    return np.ascontiguousarray(knots), np.ascontiguousarray(h[0, 0])
+    f, g, s = (v.reshape(intervals + 1, -1) for v in (h, dh * step, ddh * step**2))
+    rise, g0, g1, s0, s1 = f[1:] - f[:-1], g[:-1], g[1:], s[:-1], s[1:]
+    powers = [
+        f[:-1],
+        g0,
+        0.5 * s0,
+        10 * rise - 6 * g0 - 4 * g1 - 1.5 * s0 + 0.5 * s1,
+        -15 * rise + 8 * g0 + 7 * g1 + 1.5 * s0 - s1,
+        6 * rise - 3 * g0 - 3 * g1 - 0.5 * s0 + 0.5 * s1,
+    ]
+    return np.ascontiguousarray(np.stack(powers, axis=1)), np.ascontiguousarray(h[0, 0])

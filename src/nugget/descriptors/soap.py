@@ -89,7 +89,7 @@ class SOAP:
             pairs.i,
             pairs.j,
             pairs.shift,
-            t.knots,
+            t.radial,
             t.centre,
             t.norm,
             float(self.cutoff),
@@ -133,11 +133,11 @@ class Environments:
     @property
     def coincident(self) -> Ints:
         """Structures in which two atoms sit on top of each other."""
+        p = self.pairs
         if not self.has_coincident:
             return np.zeros(0, dtype=np.int64)
-        p, x = self.pairs, self.batch.positions
-        close = np.linalg.norm(x[p.j] + p.shift - x[p.i], axis=1) < _loops.TOO_CLOSE
-        return np.unique(self.owner[p.i[close]])
+        found: Ints = _loops.coincident(self.batch.positions, p.offsets, p.i, p.j, p.shift)
+        return found
 
     def pullback(self, grad: Floats) -> Floats:
         """Gradient of Σ grad·values by positions: (n_env, f) → (n_env, 3); a leading axis stays."""
@@ -162,7 +162,7 @@ class Environments:
             self.pairs.i,
             self.pairs.j,
             self.pairs.shift,
-            t.knots,
+            t.radial,
             t.norm,
             float(soap.cutoff),
             t.degrees,
@@ -193,7 +193,7 @@ class Environments:
                 self.pairs.i,
                 self.pairs.j,
                 self.pairs.shift,
-                t.knots,
+                t.radial,
                 t.norm,
                 t.feature,
                 t.factor,
@@ -215,7 +215,7 @@ class Jacobian:
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    knots: Floats  # radial functions, see radial.table
+    radial: Floats  # polynomials, see radial.table
     centre: Floats  # h_n0(0): what an atom adds to its own density
     norm: Floats  # normalisation of the harmonics, (lm,)
     factor: Floats  # π √(8/(2l+1)), (l,)
@@ -228,7 +228,7 @@ class _Tables:
 def _make_tables(soap: SOAP) -> _Tables:
     l_max, n_max = soap.l_max, soap.n_max
     intervals = math.ceil(_KNOTS * soap.cutoff / min(soap.sigma, 1.0))
-    knots, centre = radial.table(soap.cutoff, soap.sigma, n_max, l_max, intervals)
+    table, centre = radial.table(soap.cutoff, soap.sigma, n_max, l_max, intervals)
     n_nu = len(soap.species) * n_max
     feature = np.zeros((l_max + 1, n_nu, n_nu), dtype=np.int64)
     count = 0
@@ -242,7 +242,7 @@ def _make_tables(soap: SOAP) -> _Tables:
     index = np.full(len(chemical_symbols), -1, dtype=np.int64)
     index[[atomic_numbers[s] for s in soap.species]] = np.arange(len(soap.species))
     return _Tables(
-        knots=knots,
+        radial=table,
         centre=centre,
         norm=_harmonic_norms(l_max),
         factor=np.pi * np.sqrt(8.0 / (2 * np.arange(l_max + 1) + 1)),

@@ -25,7 +25,7 @@ def committee_roads(
     mean, sigma = np.empty(n), np.empty(n)
     weights = np.empty((len(mixes), n, m))
     delta, b = np.empty((n, q)), np.empty((n, m))
-    many = n > 1 and q > 32  # then GEMM pays
+    many = n > 3  # then GEMM pays
     if many:
         np.dot(kappa, wt.T, delta)
     for s in range(n):

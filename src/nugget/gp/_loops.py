@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nugget.gp._exponential import FASTMATH, exp_negative, exponentials_and_sums
+from nugget.gp._exponential import FASTMATH, LOWEST, exp_near, exp_negative, exponentials_and_sums
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -82,6 +82,7 @@ def _forward_few(
     """
     f, m = zt.shape
     spare = np.empty(m)
+    farthest = np.sqrt(np.max(hz)) if m else 0.0
     width = max(_PANEL // f, 64)
     for j0 in range(0, m, width):
         j1 = min(j0 + width, m)
@@ -105,12 +106,21 @@ def _forward_few(
                         u[j] += pa * z[j]
                         v[j] += qa * z[j]
                 count = 0.0 if odd else 1.0
-                for j in range(len(h)):
-                    ku = amplitude * exp_negative(u[j])
-                    kv = amplitude * exp_negative(v[j])
-                    u[j] = ku
-                    v[j] = kv
-                    total[j] += ku + count * kv
+                # −|x−z|²/2 >= −(|x|+|z|)²/2: almost always near enough to leave out a comparison.
+                if (np.sqrt(max(hu, hv)) + farthest) ** 2 < -LOWEST:
+                    for j in range(len(h)):
+                        ku = amplitude * exp_near(u[j])
+                        kv = amplitude * exp_near(v[j])
+                        u[j] = ku
+                        v[j] = kv
+                        total[j] += ku + count * kv
+                else:
+                    for j in range(len(h)):
+                        ku = amplitude * exp_negative(u[j])
+                        kv = amplitude * exp_negative(v[j])
+                        u[j] = ku
+                        v[j] = kv
+                        total[j] += ku + count * kv
 
 
 @njit(cache=True, fastmath=FASTMATH, inline="always")
