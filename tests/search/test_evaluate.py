@@ -336,7 +336,9 @@ def test_close_from_another_thread_ends_a_hang():
 
 
 SCRIPT = f"""
-import sys
+import signal, sys
+# A shell that starts tests in the background has them ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(HERE)!r})
 from test_evaluate import CHOSEN, cluster
 from nugget.search.evaluate import Evaluator
