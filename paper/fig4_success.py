@@ -47,6 +47,13 @@ def collect(campaign: Path, reference: Path | None = None) -> list[Row]:
             rows.append(Row(cell_values(directory.parent.name), seed, outcome))
     if not rows:
         raise NuggetError(f"{campaign} holds no search that has ended.")
+    # At κ = 0 no σ is used: searches with the two uncertainties are the same to the last bit, so
+    # that one that was run with label noise stands for both.
+    had = {(row.cell["kappa"], row.cell["uncertainty"], row.seed) for row in rows}
+    for row in rows[:]:
+        twin = {**row.cell, "uncertainty": UNCERTAINTIES[1]}
+        if row.cell["kappa"] == "0" and ("0", UNCERTAINTIES[1], row.seed) not in had:
+            rows.append(Row(twin, row.seed, row.outcome))
     order = {name: k for k, name in enumerate(UNCERTAINTIES)}
     return sorted(
         rows, key=lambda r: (float(r.cell["kappa"]), order[r.cell["uncertainty"]], r.seed)
