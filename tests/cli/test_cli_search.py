@@ -282,7 +282,7 @@ def test_a_signal_asks_politely_a_second_one_does_not():
     notes: list[str] = []
     view = SimpleNamespace(note=notes.append)
     before = signal.getsignal(signal.SIGINT)
-    with _search._polite(search, view):
+    with _search.polite(search.stop, view):
         os.kill(os.getpid(), signal.SIGINT)
         assert stopped == [True]
         assert "Stopping" in notes[0]

@@ -17,7 +17,7 @@ from ase import Atoms
 from nugget.errors import NuggetError
 from nugget.search.config import Config
 from nugget.search.reference import is_found, read_references
-from nugget.search.store import DATABASE, LOG, SETTINGS, Record, Store
+from nugget.search.store import DATABASE, LOG, SETTINGS, Record, Store, write_atomically
 
 RESULT = "result.json"
 NOTHING_NEW = "nothing new to evaluate"
@@ -217,14 +217,3 @@ def _outcome(line: Mapping[str, str]) -> Outcome:
         first_reference_graph=number("first_reference_graph", int),
         error=line["error"],
     )
-
-
-def write_atomically(path: Path, text: str, wait: bool = True) -> None:
-    """The old file or the new one, never half of it; `wait` until it is safe on the disk."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        if wait:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(partial, path)

@@ -16,12 +16,12 @@ from typing import Any
 from nugget.campaign.grid import Cell, make_cells
 from nugget.campaign.job import Job, given_up, run_search
 from nugget.campaign.prepare import check, check_settings, copy, located, with_files
-from nugget.campaign.results import Outcome, Row, keep, read_outcome, write_atomically
+from nugget.campaign.results import Outcome, Row, keep, read_outcome
 from nugget.campaign.survival import KaplanMeier
 from nugget.errors import NuggetError
 from nugget.execution import ExecutionConfig
 from nugget.search.config import Config, make_config, write_config
-from nugget.search.store import LOG, SETTINGS
+from nugget.search.store import LOG, SETTINGS, write_atomically
 
 CAMPAIGN, RUNS, STOP, LOCK = "campaign.toml", "runs", "stop", "lock"
 

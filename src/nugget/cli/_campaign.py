@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from nugget.campaign.grid import read_vary
-from nugget.campaign.results import load_pyarrow, write_atomically, write_csv, write_parquet
+from nugget.campaign.results import load_pyarrow, write_csv, write_parquet
 from nugget.campaign.run import Campaign, with_execution
 from nugget.campaign.summary import grouped, has_reference, summarise
 from nugget.cli._common import progress, table
-from nugget.cli._search import told
+from nugget.cli._search import polite, told
 from nugget.cli.search import _setting
 from nugget.execution import make_executor
-from nugget.report.campaign_live import CampaignView, make_campaign_view
+from nugget.report.campaign_live import make_campaign_view
+from nugget.search.store import write_atomically
 
 RESULTS, PARQUET, SUMMARY, FIGURE = "results.csv", "results.parquet", "summary.json", "success.png"
 
@@ -51,36 +50,15 @@ def follow(campaign: Campaign, where: Mapping[str, Any], live: bool, quiet: bool
     title = f"{config.system.formula} · {config.engine.name} · {searches} · {campaign.directory}"
     view = None if quiet else make_campaign_view(title, campaign, live)
     try:
-        with make_executor(execution) as executor, view or nullcontext(), _polite(campaign, view):
+        with (
+            make_executor(execution) as executor,
+            view or nullcontext(),
+            polite(campaign.stop, view, several=True),
+        ):
             campaign.run(executor, None if view is None else view.watch)
     except KeyboardInterrupt:
         return "broken off"
     return "stopped" if campaign.stopped else "done"
-
-
-@contextmanager
-def _polite(campaign: Campaign, view: CampaignView | None) -> Iterator[None]:
-    """Ctrl-C (or SIGTERM) stops after the evaluations in flight; a second one breaks them off."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
-        return
-    asked = False
-
-    def handle(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        campaign.stop()
-        if view is not None:
-            view.note("Stopping after the evaluations in flight. Ctrl-C again breaks them off.")
-
-    former = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 def finish(campaign: Campaign, ended: str, parquet: bool, quiet: bool) -> dict[str, Any]:

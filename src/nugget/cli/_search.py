@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import typer
 
@@ -16,7 +16,7 @@ from nugget.cli._common import emit, facts
 from nugget.errors import NuggetError
 from nugget.execution import make_executor
 from nugget.report.digest import counted, duration, failures
-from nugget.report.live import View, make_view
+from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.learner import Learner
 from nugget.search.loop import BEST, Result, Search, make_problem
@@ -110,15 +110,23 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
         with (
             make_executor(config.execution) if elsewhere else nullcontext() as executor,
             view or nullcontext(),
-            _polite(search, view, config.search.in_flight),
+            polite(search.stop, view, config.search.in_flight > 1),
         ):
             return search.run(watch, total, executor)
     except KeyboardInterrupt:
         return None
 
 
+_ONE = "Stopping after this evaluation. Ctrl-C again breaks it off."
+_SEVERAL = "Stopping after the evaluations in flight. Ctrl-C again breaks them off."
+
+
+class _Notes(Protocol):
+    def note(self, text: str) -> None: ...
+
+
 @contextmanager
-def _polite(search: Search, view: View | None, in_flight: int = 1) -> Iterator[None]:
+def polite(stop: Callable[[], None], view: _Notes | None, several: bool = False) -> Iterator[None]:
     """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluations in flight.
 
     A second one breaks them off.
@@ -133,9 +141,9 @@ def _polite(search: Search, view: View | None, in_flight: int = 1) -> Iterator[N
         if asked:
             raise KeyboardInterrupt
         asked = True
-        search.stop()
+        stop()
         if view is not None:
-            view.note(_stopping(in_flight))
+            view.note(_SEVERAL if several else _ONE)
 
     former = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -143,12 +151,6 @@ def _polite(search: Search, view: View | None, in_flight: int = 1) -> Iterator[N
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-def _stopping(in_flight: int) -> str:
-    if in_flight == 1:
-        return "Stopping after this evaluation. Ctrl-C again breaks it off."
-    return "Stopping after the evaluations in flight. Ctrl-C again breaks them off."
 
 
 def compare(directory: Path, json: bool) -> None:

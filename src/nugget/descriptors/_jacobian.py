@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nugget.descriptors._loops import TOO_CLOSE, _harmonics, _harmonics_gradient, _radial
+from nugget.descriptors._basis import harmonics, harmonics_gradient, radial_and_slope
+from nugget.descriptors._loops import TOO_CLOSE
 from nugget.jit import FAST, njit
 
 Floats = NDArray[np.float64]
@@ -65,9 +66,9 @@ def jacobian(
         r = np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
         if r >= cutoff or r < TOO_CLOSE:
             continue
-        _radial(r, table, inverse_step, table.shape[2], h, dh)
-        _harmonics(d[0], d[1], d[2], l_max, norm, q, xy, solid)
-        _harmonics_gradient(d[0], d[1], l_max, norm, q, xy, gradient)
+        radial_and_slope(r, table, inverse_step, table.shape[2], h, dh)
+        harmonics(d[0], d[1], d[2], l_max, norm, q, xy, solid)
+        harmonics_gradient(d[0], d[1], l_max, norm, q, xy, gradient)
         for side in range(2):
             # Seen from b the neighbour a lies at −d; S_lm(−d) = (−1)^l S_lm(d), and the chain rule
             # through −d adds one more sign.

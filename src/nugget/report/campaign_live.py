@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,7 +14,7 @@ from rich.text import Text
 
 from nugget.campaign.grid import cell_name
 from nugget.report.digest import duration
-from nugget.report.live import _SPINNER, _without_echoed_controls
+from nugget.report.live import _SPINNER, Drawn
 
 if TYPE_CHECKING:
     from nugget.campaign.results import Row
@@ -68,41 +66,23 @@ class PlainCampaignView:
         pass
 
 
-class LiveCampaignView:
-    """Cells and how they stand, drawn again four times a second."""
+class LiveCampaignView(Drawn):
+    """Cells and how they stand."""
 
     def __init__(self, title: str, campaign: Campaign, console: Console | None = None) -> None:
-        self.title, self.campaign = title, campaign
-        self.console = console or Console()
-        self._note = ""
+        super().__init__(title, console)
+        self.campaign = campaign
         self._last = ""
-        self._begun = self._looked = time.monotonic()
+        self._looked = self._begun
         self._progress = campaign.progress()
         self._before = sum(cell.done for cell in self._progress)
-        self._ended = False
-        self._quiet: AbstractContextManager[None] = _without_echoed_controls()
-        self._live = Live(self, console=self.console, refresh_per_second=4)
 
     def watch(self, row: Row, done: int, total: int) -> None:
         self._last = line_of(row, done, total)
 
-    def note(self, text: str) -> None:
-        # Only an assignment: this is called by signal handlers, at any moment.
-        self._note = text
-
-    def __enter__(self) -> Self:
-        self._quiet.__enter__()
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended, self._note = True, ""
-        self._live.stop()
-        self._quiet.__exit__(None, None, None)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         now = time.monotonic()
-        if now - self._looked > 1.0 or self._ended:
+        if now - self._looked > 1.0 or self._done:
             self._progress, self._looked = self.campaign.progress(), now
         # 9 lines are taken by all the rest, and one must stay free below.
         room = max(console.height - 10, 1)
@@ -116,10 +96,10 @@ class LiveCampaignView:
     def _headline(self, now: float) -> RenderableType:
         done = sum(cell.done for cell in self._progress)
         total = sum(cell.total for cell in self._progress)
-        turn = "" if self._ended else _SPINNER[int(now * 4) % len(_SPINNER)] + " "
+        turn = "" if self._done else _SPINNER[int(now * 4) % len(_SPINNER)] + " "
         clock = f"{duration(now - self._begun)} so far"
         new = done - self._before
-        if new and not self._ended:
+        if new and not self._done:
             clock += f", {duration((now - self._begun) / new * (total - done))} left"
         line = Table.grid(expand=True, padding=(0, 1))
         line.add_column(no_wrap=True)

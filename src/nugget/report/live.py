@@ -7,7 +7,7 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -81,27 +81,23 @@ def _without_echoed_controls() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSANOW, former)
 
 
-class LiveView:
-    """A picture that is drawn again four times a second."""
+class Drawn:
+    """A picture that is drawn again four times a second; who draws it has `__rich_console__`."""
 
-    def __init__(self, title: str, budget: int, console: Console | None = None) -> None:
-        self.title, self.budget = title, budget
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        self.title = title
         self.console = console or Console()
-        self._status: Status | None = None
         self._note = ""
-        self._begun = self._since = time.monotonic()
+        self._begun = time.monotonic()
         self._done = False
-        self._live = Live(self, console=self.console, refresh_per_second=4)
-
-    def watch(self, status: Status) -> None:
-        self._status, self._since = status, time.monotonic()
+        self._quiet = _without_echoed_controls()
+        self._live = Live(cast(RenderableType, self), console=self.console, refresh_per_second=4)
 
     def note(self, text: str) -> None:
         # Only an assignment: this is called by signal handlers, at any moment.
         self._note = text
 
     def __enter__(self) -> Self:
-        self._quiet = _without_echoed_controls()
         self._quiet.__enter__()
         self._live.start()
         return self
@@ -110,6 +106,19 @@ class LiveView:
         self._done, self._note = True, ""
         self._live.stop()
         self._quiet.__exit__(None, None, None)
+
+
+class LiveView(Drawn):
+    """One search: energies, expectations, where structures come from and where the time goes."""
+
+    def __init__(self, title: str, budget: int, console: Console | None = None) -> None:
+        super().__init__(title, console)
+        self.budget = budget
+        self._status: Status | None = None
+        self._since = self._begun
+
+    def watch(self, status: Status) -> None:
+        self._status, self._since = status, time.monotonic()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width - 4

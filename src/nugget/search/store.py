@@ -96,7 +96,7 @@ class Store:
                 f"{directory} already holds a search: continue it with "
                 f"`nugget search --resume {directory}`, or choose another directory with --out."
             )
-        _write_atomically(directory / SETTINGS, write_config(config))
+        write_atomically(directory / SETTINGS, write_config(config))
         return cls(directory)
 
     @classmethod
@@ -142,7 +142,7 @@ class Store:
         """Write down what is in flight, in place of what was; exact to the last bit."""
         path = self.directory / PENDING
         if records:
-            _write_atomically(path, encode([_pending_dict(record) for record in records]))
+            write_atomically(path, encode([_pending_dict(record) for record in records]))
         else:
             path.unlink(missing_ok=True)
 
@@ -231,10 +231,12 @@ def _maybe(pairs: dict[str, Any], name: str) -> float | None:
     return float(pairs[name]) if name in pairs else None
 
 
-def _write_atomically(path: Path, text: str) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
+def write_atomically(path: Path, text: str, wait: bool = True) -> None:
+    """The old file or the new one, never half of it; `wait` until it is safe on the disk."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        if wait:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(partial, path)
