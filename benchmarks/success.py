@@ -52,6 +52,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "no symmetric": {"search": {"generators": {"symmetric": 0.0}}},
     "random only": {"search": {"generators": "random"}},
     "repulsion": {"model": {"baseline": "repulsion"}},
+    "n 6, l 4": {"model": {"n_max": 6, "l_max": 4}},
     "uncalibrated": {"search": {"calibrate": False}},
     "10 candidates": {"search": {"candidates": 10}},
     "force noise 0.1": {"model": {"use_forces": True, "force_noise": 0.1}},
@@ -86,12 +87,13 @@ def solved(atoms: Atoms, reference: Atoms, tolerance: float) -> bool:
     return above < -tolerance or (above < tolerance and is_reference(atoms, reference))
 
 
-def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
+def one(job: tuple[str, str, int, str, float | None]) -> dict[str, Any]:
     """One search, from where it stands; stops when the reference is found."""
     from nugget.search import Search, make_config
 
-    name, variant, seed, out = job
+    name, variant, seed, out, tolerance = job
     case = CASES[name]
+    tolerance = case.tolerance if tolerance is None else tolerance
     reference = read(REFERENCES / case.reference)
     directory = Path(out) / name / variant.replace(" ", "-") / f"seed{seed}"
     if (directory / "config.toml").exists():
@@ -99,11 +101,11 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     else:
         search = Search.create(make_config(settings(case, variant, seed)), directory)
     known = [r for r in search.store.records() if r.ok]
-    hits = [r.iteration + 1 for r in known if solved(r.atoms, reference, case.tolerance)]
+    hits = [r.iteration + 1 for r in known if solved(r.atoms, reference, tolerance)]
 
     def watch(status: Any) -> None:
         record = status.record
-        if record is not None and record.ok and solved(record.atoms, reference, case.tolerance):
+        if record is not None and record.ok and solved(record.atoms, reference, tolerance):
             hits.append(status.evaluations)
             search.stop()
 
@@ -151,17 +153,18 @@ def summary(rows: list[dict[str, Any]]) -> list[list[object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", default="LJ13", help=f"comma-separated: {', '.join(CASES)}")
-    parser.add_argument("--variant", default="forces,energies", help=", ".join(VARIANTS))
+    parser.add_argument("--variant", default="forces;energies", help="; ".join(VARIANTS))
     parser.add_argument("--seeds", type=int, default=3, help="searches of each kind")
+    parser.add_argument("--tolerance", type=float, help="eV from the reference that still count")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", default="runs/success")
     parser.add_argument("--name", default="success", help="results/NAME.json")
     args = parser.parse_args()
     jobs = [
-        (case, variant, seed, args.out)
+        (case, variant, seed, args.out, args.tolerance)
         for case in args.case.split(",")
         for seed in range(args.seeds)
-        for variant in args.variant.split(",")
+        for variant in args.variant.split(";")
     ]
     rows = []
     with ProcessPoolExecutor(args.processes) as pool:
