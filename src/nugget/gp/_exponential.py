@@ -76,23 +76,3 @@ def exponentials_symmetric(
                     k[j, i] = k[i, j]
         for i in range(i0, i1):
             k[i, i] = amplitude
-
-
-@njit(cache=True, fastmath=FASTMATH)
-def exponentials_and_sums(
-    k: NDArray[np.float64],
-    hx: NDArray[np.float64],
-    hz: NDArray[np.float64],
-    amplitude: float,
-    offsets: NDArray[np.int64],
-    kappa: NDArray[np.float64],
-) -> None:
-    """`exponentials`, and κ_s = Σ_{i∈s} k_i in the same pass (added to `kappa`)."""
-    for s in range(offsets.shape[0] - 1):
-        total = kappa[s]
-        for i in range(offsets[s], offsets[s + 1]):
-            row, h = k[i], hx[i]
-            for j in range(k.shape[1]):
-                value = amplitude * exp_negative(row[j] - h - hz[j])
-                row[j] = value
-                total[j] += value

@@ -4,7 +4,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nugget.gp._exponential import FASTMATH, LOWEST, exp_near, exp_negative, exponentials_and_sums
+from nugget.gp._exponential import FASTMATH, exp_negative
+from nugget.gp._tiles import LOG2E, WIDTH, kernel_tiles
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -25,12 +26,6 @@ def scaled(
         half[i] = 0.5 * total
 
 
-# With more features than this, GEMM is quicker than the loops for few.
-FEW = 40
-# Elements of zt in a panel that stays in the cache, of k from GEMM to sum.
-_PANEL, _AT_A_TIME = 18432, 2**15
-
-
 @njit(cache=True, fastmath=FASTMATH)
 def forward_rows(
     x: NDArray[np.float64],
@@ -46,121 +41,19 @@ def forward_rows(
     xs, half = np.empty((n, f)), np.empty(n)
     k, kappa = np.empty((n, m)), np.zeros((last, m))
     scaled(x, centre, scale, xs, half)
-    if f <= FEW:
-        _forward_few(xs, half, zt, hz, amplitude, offsets, k, kappa)
+    if m >= WIDTH:
+        base = np.log2(amplitude) - LOG2E * half
+        kernel_tiles(LOG2E * xs, base, zt, LOG2E * hz, offsets, k, kappa)
         return xs, k, kappa
-    # A few structures at a time: k is still in the cache when its exponentials are taken.
-    rows = max(_AT_A_TIME // max(m, 1), 1)
-    s = 0
-    while s < last:
-        end = s + 1
-        while end < last and offsets[end + 1] - offsets[s] <= rows:
-            end += 1
-        a, b = offsets[s], offsets[end]
-        if b > a:
-            np.dot(xs[a:b], zt, k[a:b])
-        exponentials_and_sums(k, half, hz, amplitude, offsets[s : end + 1], kappa[s:end])
-        s = end
+    for s in range(last):
+        for i in range(offsets[s], offsets[s + 1]):
+            for j in range(m):
+                t = -half[i] - hz[j]
+                for a in range(f):
+                    t += xs[i, a] * zt[a, j]
+                k[i, j] = amplitude * exp_negative(t)
+                kappa[s, j] += k[i, j]
     return xs, k, kappa
-
-
-@njit(cache=True, fastmath=FASTMATH)
-def _forward_few(
-    xs: NDArray[np.float64],
-    half: NDArray[np.float64],
-    zt: NDArray[np.float64],
-    hz: NDArray[np.float64],
-    amplitude: float,
-    offsets: NDArray[np.int64],
-    k: NDArray[np.float64],
-    kappa: NDArray[np.float64],
-) -> None:
-    """k and κ for few features: two rows and six features at a time, all in registers.
-
-    A GEMM with so short a sum is mostly packing; here the exponentials follow while the two rows
-    are in the cache, which takes three quarters of the time of GEMM, then exponentials.
-    """
-    f, m = zt.shape
-    spare = np.empty(m)
-    farthest = np.sqrt(np.max(hz)) if m else 0.0
-    width = max(_PANEL // f, 64)
-    for j0 in range(0, m, width):
-        j1 = min(j0 + width, m)
-        h = hz[j0:j1]
-        for s in range(len(offsets) - 1):
-            total = kappa[s, j0:j1]
-            for i in range(offsets[s], offsets[s + 1], 2):
-                # An odd row at the end goes along with a copy of itself that is not counted.
-                odd = i + 1 == offsets[s + 1]
-                p, q = xs[i], xs[i if odd else i + 1]
-                u, v = k[i, j0:j1], (spare if odd else k[i + 1])[j0:j1]
-                hu, hv = half[i], half[i if odd else i + 1]
-                for j in range(len(h)):
-                    u[j] = -hu - h[j]
-                    v[j] = -hv - h[j]
-                for a in range(0, f - f % 6, 6):
-                    _add_six(u, v, p[a : a + 6], q[a : a + 6], zt, a, j0, j1)
-                for a in range(f - f % 6, f):
-                    z, pa, qa = zt[a, j0:j1], p[a], q[a]
-                    for j in range(len(z)):
-                        u[j] += pa * z[j]
-                        v[j] += qa * z[j]
-                count = 0.0 if odd else 1.0
-                # −|x−z|²/2 >= −(|x|+|z|)²/2: almost always near enough to leave out a comparison.
-                if (np.sqrt(max(hu, hv)) + farthest) ** 2 < -LOWEST:
-                    for j in range(len(h)):
-                        ku = amplitude * exp_near(u[j])
-                        kv = amplitude * exp_near(v[j])
-                        u[j] = ku
-                        v[j] = kv
-                        total[j] += ku + count * kv
-                else:
-                    for j in range(len(h)):
-                        ku = amplitude * exp_negative(u[j])
-                        kv = amplitude * exp_negative(v[j])
-                        u[j] = ku
-                        v[j] = kv
-                        total[j] += ku + count * kv
-
-
-@njit(cache=True, fastmath=FASTMATH, inline="always")
-def _add_six(
-    u: NDArray[np.float64],
-    v: NDArray[np.float64],
-    p: NDArray[np.float64],
-    q: NDArray[np.float64],
-    zt: NDArray[np.float64],
-    a: int,
-    j0: int,
-    j1: int,
-) -> None:
-    """u += p·z and v += q·z for the six rows z = zt[a : a + 6, j0:j1]."""
-    p0, p1, p2, p3, p4, p5 = p[0], p[1], p[2], p[3], p[4], p[5]
-    q0, q1, q2, q3, q4, q5 = q[0], q[1], q[2], q[3], q[4], q[5]
-    # One by one: only then does the compiler know that they have no gaps.
-    z0, z1, z2 = zt[a, j0:j1], zt[a + 1, j0:j1], zt[a + 2, j0:j1]
-    z3, z4, z5 = zt[a + 3, j0:j1], zt[a + 4, j0:j1], zt[a + 5, j0:j1]
-    for j in range(len(z0)):
-        x = z0[j]
-        s = u[j] + p0 * x
-        t = v[j] + q0 * x
-        x = z1[j]
-        s += p1 * x
-        t += q1 * x
-        x = z2[j]
-        s += p2 * x
-        t += q2 * x
-        x = z3[j]
-        s += p3 * x
-        t += q3 * x
-        x = z4[j]
-        s += p4 * x
-        t += q4 * x
-        x = z5[j]
-        s += p5 * x
-        t += q5 * x
-        u[j] = s
-        v[j] = t
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -178,6 +71,10 @@ def weighted(
                 row, target = k[i], out[r, i]
                 for j in range(k.shape[1]):
                     target[j] = row[j] * w[j]
+
+
+# With more features than this, GEMM is as quick on the way back.
+FEW = 100
 
 
 # Sums may be reordered here (no exponential inside), so that dot products vectorise.
