@@ -140,7 +140,8 @@ def agreement(n: int, rows: list[int], unc_jitter: float, file: str) -> dict[str
     root = NOISE * np.sqrt(training.batch.sizes)
     a = np.add.reduceat(k_nm, training.batch.offsets[:-1], axis=0) / root[:, None]
     y = training.energy / root
-    at, forward, _ = pot.forward(query)
+    at = pot.describe(query)[0]
+    forward = pot.rows(at)
 
     def both(alpha: Any) -> tuple[Any, Any]:
         return forward.kappa @ alpha, -at.pullback(forward.pullback(alpha))

@@ -120,7 +120,8 @@ class NuggetCalculator(_Calculator):
     def _evaluate(self, batch: Batch, asked: set[str]) -> dict[str, Any]:
         pot, fit = self.potential, self.potential.fitted
         alpha = fit.regression.alpha
-        env, rows, prior = pot.forward(batch, self.verlet.pairs(batch))
+        env, prior = pot.describe(batch, self.verlet.pairs(batch))
+        rows = pot.rows(env)
         gradient, strain = env.pullback_strain(rows.pullback(alpha))
         if prior.gradient is not None:
             gradient += prior.gradient
@@ -171,7 +172,8 @@ class LCBCalculator(_Calculator):
         found = Surface(self.potential, self.kappa).evaluate(batch, pairs)
         sigma = found.sigma
         if sigma is None:  # κ = 0: the surface is the mean, and had no need of σ
-            sigma = self.potential.sigma(*self.potential.forward(batch, pairs)[:2])[0]
+            env, _ = self.potential.describe(batch, pairs)
+            sigma = self.potential.sigma(env, self.potential.rows(env))[0]
         return {
             "energy": float(found.value[0]),
             "forces": -found.gradient,

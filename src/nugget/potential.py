@@ -241,13 +241,16 @@ class Potential:
             yield batch.part(start, end)
             start = end
 
-    def forward(
+    def describe(
         self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True
-    ) -> tuple[Environments, KernelRows, PriorValues]:
-        """The road forward, as far as all predictions share it."""
-        fit = self.fitted
+    ) -> tuple[Environments, PriorValues]:
+        """Features and prior: what all predictions begin with."""
         env = self.descriptor.compute(batch, pairs, strict=strict)
-        return env, fit.inducing.forward(_points(env)), fit.prior.evaluate(batch, env.pairs)
+        return env, self.fitted.prior.evaluate(batch, env.pairs)
+
+    def rows(self, env: Environments) -> KernelRows:
+        """The kernel rows of all environments."""
+        return self.fitted.inducing.forward(_points(env))
 
     def sigma(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
         """σ (B,), its weights b (B, m) on ∇κ, and the rest of its gradient by features."""
@@ -259,23 +262,27 @@ class Potential:
         return sigma, b, self_sum.pullback(weight)
 
     def roads(
-        self, env: Environments, rows: KernelRows, alpha: Floats, mixes: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """κα (B,), σ (B,), and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
+        self, env: Environments, alpha: Floats, mixes: Floats, *, sigma: bool = True
+    ) -> tuple[Floats, Floats | None, Floats]:
+        """κα (B,), σ (B,) if wanted, and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
 
         `mixes` (R, 2) holds one pair (c_E, c_σ) per question: (1, 0) for the mean, (0, 1) for σ,
         (1, −κ) for the lower confidence bound.
         """
-        fitted = self.fitted.uncertainty
-        if isinstance(fitted, Committee):
-            mean, sigma, weights = fitted.roads(rows.kappa, env.batch.sizes, alpha, mixes)
-            return mean, sigma, rows.pullback(weights)
-        sigma, b, extra = self.sigma(env, rows)
+        fit, points, sizes = self.fitted, _points(env), env.batch.sizes
+        if not sigma:
+            mean, _, gradients = fit.inducing.roads(points, sizes, alpha, mixes)
+            return mean, None, gradients
+        if isinstance(fit.uncertainty, Committee):
+            columns = fit.uncertainty.columns
+            return fit.inducing.roads(points, sizes, alpha, mixes, columns)
+        rows = fit.inducing.forward(points)
+        deviation, b, extra = self.sigma(env, rows)
         on_mean, on_sigma = mixes[:, 0, None, None], mixes[:, 1, None, None]
-        gradient = rows.pullback(on_mean * alpha + on_sigma * b)
+        gradients = rows.pullback(on_mean * alpha + on_sigma * b)
         if extra is not None:
-            gradient += on_sigma * extra
-        return rows.kappa @ alpha, sigma, gradient
+            gradients += on_sigma * extra
+        return rows.kappa @ alpha, deviation, gradients
 
     # ------------------------------------------------------------------ surfaces
 

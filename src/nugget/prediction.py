@@ -54,25 +54,13 @@ def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
     """Exactly what is wanted, for one batch: one road forward, at most one back."""
     fit = potential.fitted
     alpha = fit.regression.alpha
-    env, rows, prior = potential.forward(batch)
+    env, prior = potential.describe(batch)
     out: dict[str, Any] = {}
     # Roads back to the positions, by what they start from: the mean first, then σ.
-    gradients = None
-    slopes = want.forces or want.stress
-    if want.uncertainty_gradient:
-        mixes = _BOTH if slopes else _BOTH[1:]
-        energy, out["energy_uncertainty"], gradients = potential.roads(env, rows, alpha, mixes)
-    else:
-        energy = rows.kappa @ alpha
-        if want.uncertainty:
-            out["energy_uncertainty"] = potential.sigma(env, rows)[0]
-        if slopes:
-            gradients = rows.pullback(alpha)[None]
-    energy += np.add.reduceat(prior.energies, batch.offsets[:-1])
-    out["energy"] = energy
-    if want.energies:
-        out["energies"] = batch.split(rows.k @ alpha + prior.energies)
-    if gradients is not None:
+    mixes = _BOTH[0 if want.forces or want.stress else 1 : 2 if want.uncertainty_gradient else 1]
+    if len(mixes):
+        sigma = want.uncertainty or want.uncertainty_gradient
+        energy, deviation, gradients = potential.roads(env, alpha, mixes, sigma=sigma)
         positions, strain = env.pullback_strain(gradients)
         if want.uncertainty_gradient:
             out["uncertainty_gradient"] = batch.split(positions[-1])
@@ -82,10 +70,21 @@ def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
         if want.stress:
             virial = strain[0] if prior.strain is None else strain[0] + prior.strain
             out["stress"] = _voigt(virial, batch)
-    if want.energies_uncertainty:
-        out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
-    if want.forces_uncertainty:
-        out["forces_uncertainty"] = _forces_uncertainty(potential, env, rows)
+    else:
+        rows = potential.rows(env)
+        energy = rows.kappa @ alpha
+        deviation = potential.sigma(env, rows)[0] if want.uncertainty else None
+    out["energy"] = energy + np.add.reduceat(prior.energies, batch.offsets[:-1])
+    if deviation is not None:
+        out["energy_uncertainty"] = deviation
+    if want.energies or want.energies_uncertainty or want.forces_uncertainty:
+        rows = potential.rows(env)
+        if want.energies:
+            out["energies"] = batch.split(rows.k @ alpha + prior.energies)
+        if want.energies_uncertainty:
+            out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
+        if want.forces_uncertainty:
+            out["forces_uncertainty"] = _forces_uncertainty(potential, env, rows)
     return Prediction(**out)
 
 

@@ -64,22 +64,16 @@ class Surface:
         """
         pot = self.potential
         alpha, shift = (pot.fitted.regression.alpha, 0.0) if self.member is None else self.member
-        env, rows, prior = pot.forward(batch, pairs, strict=strict)
-        sigma = None
-        if self.kappa == 0.0:
-            energy = rows.kappa @ alpha
-            by_features = rows.pullback(alpha)
-        else:
-            # Weights of the LCB: a = α − κ Wδ/σ; one road back, whatever the committee's size.
-            energy, sigma, roads = pot.roads(env, rows, alpha, self._mix)
-            by_features = roads[0]
+        env, prior = pot.describe(batch, pairs, strict=strict)
+        # Weights of the LCB: a = α − κ Wδ/σ; one road back, whatever the committee's size.
+        energy, sigma, roads = pot.roads(env, alpha, self._mix, sigma=self.kappa != 0.0)
         energy += np.add.reduceat(prior.energies, batch.offsets[:-1])
         if shift:
             energy += shift * batch.sizes
         value = energy if sigma is None else energy - self.kappa * sigma
         if env.has_coincident:
             value[env.coincident] = np.nan
-        gradient, strain = env.pullback_strain(by_features)
+        gradient, strain = env.pullback_strain(roads[0])
         if prior.gradient is not None:
             gradient += prior.gradient
         if prior.strain is not None:

@@ -188,7 +188,8 @@ def _energy_and_gram(potential: Potential, images: Sequence[Atoms]) -> tuple[Arr
     energies, grams = [], []
     for start in range(0, len(images), _CHUNK):
         batch = as_batch(images[start : start + _CHUNK])
-        _, rows, prior = potential.forward(batch)
+        env, prior = potential.describe(batch)
+        rows = potential.rows(env)
         energies.append(
             rows.kappa @ fit.regression.alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
         )

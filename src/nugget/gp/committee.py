@@ -116,8 +116,10 @@ class Committee:
         return w, rho[rho.size - w.shape[1] :]
 
     @cached_property
-    def _transposed(self) -> Array:
-        return np.ascontiguousarray(self.weights[0].T)
+    def columns(self) -> tuple[Array, Array]:
+        """(Wᵀ, ρ), as the compiled loops want them."""
+        w, rho = self.weights
+        return np.ascontiguousarray(w.T), rho
 
     def deviations(self, kappa: Array, sizes: Array) -> Array:
         """δ = κW + Nρ (B, q)."""
@@ -128,17 +130,9 @@ class Committee:
 
     def sigma(self, kappa: Array, sizes: Numbers) -> tuple[Array, Array]:
         """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""
-        _, sigma, weights = self.roads(kappa, sizes, np.zeros(kappa.shape[1]), _SIGMA_ALONE)
-        return sigma, weights[0]
-
-    def roads(
-        self, kappa: Array, sizes: Numbers, alpha: Array, mixes: Array
-    ) -> tuple[Array, Array, Array]:
-        """κα (B,), σ (B,) and weights (R, B, m) of ∇κ: mixes[r, 0]·α + mixes[r, 1]·b for each r."""
-        found: tuple[Array, Array, Array] = committee_roads(
-            kappa, sizes, alpha, mixes, self._transposed, self.weights[1]
-        )
-        return found
+        nothing = np.zeros(kappa.shape[1])
+        _, sigma, b = committee_roads(kappa, sizes, nothing, _SIGMA_ALONE, *self.columns)
+        return sigma, b[0]
 
     def local(self, k_rows: Array) -> Array:
         """σ of each environment's own energy (n,), from kernel rows (n, m)."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
+from nugget.gp._committee_loops import committee_roads, there_and_back
 from nugget.gp._exponential import exponentials, exponentials_symmetric
 from nugget.gp._loops import (
     FEW,
@@ -230,6 +231,32 @@ class Inducing:
             kappa[:, block.columns] = part
             parts.append(_Part(block, rows, offsets, xs, k))
         return KernelRows(kappa, points, len(self), parts)
+
+    def roads(
+        self,
+        points: Points,
+        sizes: Ints,
+        alpha: Array,
+        mixes: Array,
+        columns: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """κα (B,), σ = |κW + Nρ| (B,), and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
+
+        `mixes` (R, 2) holds one pair (c_E, c_σ) per question, `columns` (Wᵀ, ρ) of a committee;
+        without one σ is 0.
+        """
+        self._check(points.x)
+        wt, rho = columns or (np.empty((0, len(self))), np.empty(0))
+        if points.x.shape[1] <= FEW and self._alone(points.group):
+            block = self._blocks[int(self._only or 0)]
+            fused: tuple[Array, Array, Array] = there_and_back(
+                points.x, block.centre, block.scale, block.zt, block.half, block.amplitude,
+                points.offsets, sizes, alpha, mixes, wt, rho,
+            )  # fmt: skip
+            return fused
+        rows = self.forward(points)
+        mean, sigma, weights = committee_roads(rows.kappa, sizes, alpha, mixes, wt, rho)
+        return mean, sigma, rows.pullback(weights)
 
 
 class _Part(NamedTuple):
