@@ -95,6 +95,19 @@ def at_least(typing: Any, vector: Any, lowest: Any) -> Any:
 
 
 @_intrinsic
+def total(typing: Any, vector: Any) -> Any:
+    """The sum of the four numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        a, b, c, d = (
+            builder.extract_element(args[0], ir.Constant(ir.IntType(32), k)) for k in range(4)
+        )
+        return builder.fadd(builder.fadd(a, c), builder.fadd(b, d))
+
+    return types.float64(VEC4), generate
+
+
+@_intrinsic
 def scale_by_low_bits(typing: Any, vector: Any, shifted: Any) -> Any:
     """vector·2ⁿ, where n sits in the low bits of shifted = n + 1.5·2⁵²."""
 

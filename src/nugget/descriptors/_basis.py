@@ -6,35 +6,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.jit import FAST, njit
+from nugget.simd import Vec4, load
 
 Floats = NDArray[np.float64]
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
-def radial_and_slope(
-    r: float, table: Floats, inverse_step: float, size: int, h: Floats, dh: Floats
-) -> None:
-    """h_nl and its slope from `radial.table`, size = (l_max+1)·n_max values each."""
-    t = r * inverse_step
-    k = min(int(t), len(table) - 1)
-    u = t - k
-    c = table[k]
-    for q in range(size):
-        c1, c2, c3, c4, c5 = c[1, q], c[2, q], c[3, q], c[4, q], c[5, q]
-        h[q] = c[0, q] + u * (c1 + u * (c2 + u * (c3 + u * (c4 + u * c5))))
-        slope = c1 + u * (2.0 * c2 + u * (3.0 * c3 + u * (4.0 * c4 + u * (5.0 * c5))))
-        dh[q] = slope * inverse_step
+@njit(cache=True, inline="always")
+def padded(n_max: int) -> int:
+    """Room for n_max radial functions: a multiple of four, so that they go four at a time."""
+    return (n_max + 3) // 4 * 4
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def radial_value(r: float, table: Floats, inverse_step: float, size: int, h: Floats) -> None:
-    """The values of `radial_and_slope` alone, for the way forward."""
-    t = r * inverse_step
-    k = min(int(t), len(table) - 1)
-    u = t - k
-    c = table[k]
-    for q in range(size):
-        h[q] = c[0, q] + u * (c[1, q] + u * (c[2, q] + u * (c[3, q] + u * (c[4, q] + u * c[5, q]))))
+def radial_value(c: Floats, q: int, u: float) -> Vec4:
+    """h_nl for four n from one interval (6, q) of `radial.table`, at u in [0, 1] within it."""
+    high = load(c, 2, q) + u * (load(c, 3, q) + u * (load(c, 4, q) + u * load(c, 5, q)))
+    return load(c, 0, q) + u * (load(c, 1, q) + u * high)
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def radial_slope(c: Floats, q: int, u: float) -> Vec4:
+    """∂h_nl/∂u for four n."""
+    high = 3.0 * load(c, 3, q) + u * (4.0 * load(c, 4, q) + (5.0 * u) * load(c, 5, q))
+    return load(c, 1, q) + u * (2.0 * load(c, 2, q) + u * high)
 
 
 @njit(cache=True, fastmath=FAST, inline="always")

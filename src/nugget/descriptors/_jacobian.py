@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nugget.descriptors._basis import harmonics, harmonics_gradient, radial_and_slope
+from nugget.descriptors._basis import (
+    harmonics,
+    harmonics_gradient,
+    padded,
+    radial_slope,
+    radial_value,
+)
 from nugget.descriptors._loops import TOO_CLOSE
 from nugget.jit import FAST, njit
+from nugget.simd import store
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,6 +33,7 @@ def jacobian(
     feature: Ints,
     factor: Floats,
     cutoff: float,
+    n_max: int,
     n_features: int,
 ) -> tuple[Ints, Ints, Floats, Floats]:
     """∂x_centre/∂d for each directed pair within the cutoff.
@@ -34,8 +42,8 @@ def jacobian(
     the neighbour by u changes the centre's features by u·J; moving the centre by u, by −u·J.
     """
     l_max = len(factor) - 1
-    n_nu = c.shape[2]
-    n_max = table.shape[2] // (l_max + 1)
+    n_species, width = c.shape[1], padded(n_max)
+    n_nu = n_species * n_max
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff
     count = 0
@@ -49,8 +57,8 @@ def jacobian(
     neighbour = np.empty(count, dtype=np.int64)
     vector = np.empty((count, 3))
     out = np.zeros((count, 3, n_features))
-    h = np.empty(table.shape[2])
-    dh = np.empty(table.shape[2])
+    h = np.empty((l_max + 1, width))
+    dh = np.empty((l_max + 1, width))
     q = np.empty((l_max + 1, l_max + 1))
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
@@ -66,7 +74,13 @@ def jacobian(
         r = np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
         if r >= cutoff or r < TOO_CLOSE:
             continue
-        radial_and_slope(r, table, inverse_step, table.shape[2], h, dh)
+        k = min(int(r * inverse_step), len(table) - 1)
+        u = r * inverse_step - k
+        for degree in range(l_max + 1):
+            for n in range(0, width, 4):
+                store(h, degree, n, radial_value(table[k], degree * width + n, u))
+                slope = inverse_step * radial_slope(table[k], degree * width + n, u)
+                store(dh, degree, n, slope)
         harmonics(d[0], d[1], d[2], l_max, norm, q, xy, solid)
         harmonics_gradient(d[0], d[1], l_max, norm, q, xy, gradient)
         for side in range(2):
@@ -83,25 +97,25 @@ def jacobian(
                 sign = 1.0 if side == 0 else (1.0 if degree % 2 == 1 else -1.0)
                 for axis in range(3):
                     for m in range(2 * degree + 1):
-                        slope = solid[low + m] * d[axis] / r
+                        along = solid[low + m] * d[axis] / r
                         turn = gradient[axis, low + m]
                         for n in range(n_max):
-                            at = degree * n_max + n
-                            dc[m, n] = sign * (dh[at] * slope + h[at] * turn)
+                            dc[m, n] = sign * (dh[degree, n] * along + h[degree, n] * turn)
                     product[:] = 0.0
                     for m in range(2 * degree + 1):
-                        line = c[me, low + m]
-                        for n in range(n_max):
-                            left = dc[m, n] * factor[degree]
-                            target = product[n]
-                            for v in range(n_nu):
-                                target[v] += left * line[v]
+                        for kind in range(n_species):
+                            line = c[me, kind, (low + m) * width : (low + m + 1) * width]
+                            for n in range(n_max):
+                                left = dc[m, n] * factor[degree]
+                                target = product[n, kind * n_max : (kind + 1) * n_max]
+                                for v in range(n_max):
+                                    target[v] += left * line[v]
                     for n in range(n_max):
-                        u = slot + n
+                        own = slot + n
                         for v in range(n_nu):
-                            f = feature[degree, min(u, v), max(u, v)]
+                            f = feature[degree, min(own, v), max(own, v)]
                             out[row, axis, f] += product[n, v]
                         # c² has twice the slope; the loop above met ν = ν' once.
-                        out[row, axis, feature[degree, u, u]] += product[n, u]
+                        out[row, axis, feature[degree, own, own]] += product[n, own]
             row += 1
     return centre, neighbour, vector, out

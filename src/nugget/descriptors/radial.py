@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import inv, sqrtm
 from scipy.special import gamma
 
+from nugget.descriptors._basis import padded
 from nugget.errors import NuggetError
 
 Floats = NDArray[np.float64]
@@ -74,13 +75,17 @@ def table(
 ) -> tuple[Floats, Floats]:
     """Polynomials in u ∈ [0, 1] that interpolate h, h′ and h″ at equidistant knots (Hermite).
 
-    Returns coefficients (intervals, 6, (l_max+1)·n_max), lowest power first, and h_n0(0) of the
-    bare centre. The interpolant is what the potential uses, so forces are its exact derivative.
+    Returns coefficients (intervals, 6, (l_max+1)·n), lowest power first, where n is n_max rounded
+    up to a multiple of four (zeros fill it), and h_n0(0) of the bare centre. The interpolant is
+    what the potential uses, so forces are its exact derivative.
     """
     alpha, beta = basis(cutoff, n_max, l_max)
     step = cutoff / intervals
     r = np.linspace(0.0, cutoff, intervals + 1)
     h, dh, ddh = expansion(r, cutoff, sigma, alpha, beta)
+    centre = np.ascontiguousarray(h[0, 0])
+    room = ((0, 0), (0, 0), (0, padded(n_max) - n_max))
+    h, dh, ddh = (np.pad(v, room) for v in (h, dh, ddh))
     f, g, s = (v.reshape(intervals + 1, -1) for v in (h, dh * step, ddh * step**2))
     rise, g0, g1, s0, s1 = f[1:] - f[:-1], g[:-1], g[1:], s[:-1], s[1:]
     powers = [
@@ -91,4 +96,4 @@ def table(
         -15 * rise + 8 * g0 + 7 * g1 + 1.5 * s0 - s1,
         6 * rise - 3 * g0 - 3 * g1 - 0.5 * s0 + 0.5 * s1,
     ]
-    return np.ascontiguousarray(np.stack(powers, axis=1)), np.ascontiguousarray(h[0, 0])
+    return np.ascontiguousarray(np.stack(powers, axis=1)), centre

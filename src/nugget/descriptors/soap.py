@@ -122,7 +122,7 @@ class Environments:
     pairs: Pairs
     species: Ints  # (n_env,) index of the central species
     values: Floats  # (n_env, f)
-    coefficients: Floats = field(repr=False)  # (n_env, lm, ν)
+    coefficients: Floats = field(repr=False)  # as in _loops
     has_coincident: bool = False
 
     @property
@@ -158,6 +158,7 @@ class Environments:
             t.factor,
             self.batch.positions,
             self.species,
+            self.batch.offsets,
             self.pairs.offsets,
             self.pairs.i,
             self.pairs.j,
@@ -198,6 +199,7 @@ class Environments:
                 t.feature,
                 t.factor,
                 float(soap.cutoff),
+                soap.n_max,
                 self.values.shape[1],
             )
         )
