@@ -85,6 +85,19 @@ def broadcast(typing: Any, number: Any) -> Any:
 
 
 @_intrinsic
+def vector(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Four numbers as one vector."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = ir.Constant(_DOUBLES, ir.Undefined)
+        for k, number in enumerate(args):
+            made = builder.insert_element(made, number, ir.Constant(ir.IntType(32), k))
+        return made
+
+    return VEC4(*[types.float64] * 4), generate
+
+
+@_intrinsic
 def at_least(typing: Any, vector: Any, lowest: Any) -> Any:
     """max(vector, lowest) number by number; NaN stays NaN."""
 
@@ -105,6 +118,24 @@ def total(typing: Any, vector: Any) -> Any:
         return builder.fadd(builder.fadd(a, c), builder.fadd(b, d))
 
     return types.float64(VEC4), generate
+
+
+@_intrinsic
+def totals(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The sums of four vectors, as one vector."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def pick(x: Any, y: Any, lanes: list[int]) -> Any:
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), 4), lanes)
+            return builder.shuffle_vector(x, y, mask)
+
+        def halves(x: Any, y: Any) -> Any:  # x₀+x₁, y₀+y₁, x₂+x₃, y₂+y₃
+            return builder.fadd(pick(x, y, [0, 4, 2, 6]), pick(x, y, [1, 5, 3, 7]))
+
+        x, y = halves(*args[:2]), halves(*args[2:])
+        return builder.fadd(pick(x, y, [0, 1, 4, 5]), pick(x, y, [2, 3, 6, 7]))
+
+    return VEC4(VEC4, VEC4, VEC4, VEC4), generate
 
 
 @_intrinsic

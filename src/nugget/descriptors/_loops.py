@@ -20,7 +20,7 @@ from nugget.descriptors._basis import (
     radial_value,
 )
 from nugget.jit import FAST, njit
-from nugget.simd import broadcast, load, store, total
+from nugget.simd import broadcast, load, store, total, totals, vector
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -169,19 +169,22 @@ def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Float
     n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), padded(len(radials))
     n_nu = n_species * n_max
     x = np.empty((n_atoms, len(factor) * n_nu * (n_nu + 1) // 2))
+    line = np.empty((1, width))
     for atom in range(n_atoms):
-        row, f = x[atom], 0
+        row, at, f = x[atom], c[atom], 0
         for a in range(n_species):
             for b in range(a, n_species):
-                left, right = c[atom, a], c[atom, b]
                 for degree in range(len(factor)):
                     low, high = degree * degree * width, (degree + 1) * (degree + 1) * width
                     for n in range(n_max):
-                        for k in range(n if a == b else 0, n_max):
-                            sum_m = 0.0
+                        first = n if a == b else 0
+                        for k in range(first // 4 * 4, width, 4):
+                            sums = broadcast(0.0)
                             for lm in range(low, high, width):
-                                sum_m += left[lm + n] * right[lm + k]
-                            row[f] = factor[degree] * sum_m
+                                sums += at[a, lm + n] * load(at, b, lm + k)
+                            store(line, 0, k, factor[degree] * sums)
+                        for k in range(first, n_max):
+                            row[f] = line[0, k]
                             f += 1
     return x
 
@@ -193,23 +196,45 @@ def power_spectrum_adjoint(
     """∂/∂c of Σ grad·x, shape (R, *c.shape), for R gradients (R, atoms, features)."""
     n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), padded(len(radials))
     bar = np.zeros((len(grad), n_atoms, n_species, c.shape[2]))
+    # The gradient of one pair of species and one l, as a matrix and transposed.
+    g, gt = np.zeros((n_max, width)), np.zeros((n_max, width))
     for r in range(len(grad)):
         for atom in range(n_atoms):
-            row, f = grad[r, atom], 0
+            row, at, to, f = grad[r, atom], c[atom], bar[r, atom], 0
             for a in range(n_species):
                 for b in range(a, n_species):
-                    left, right = c[atom, a], c[atom, b]
-                    to_left, to_right = bar[r, atom, a], bar[r, atom, b]
                     for degree in range(len(factor)):
                         low, high = degree * degree * width, (degree + 1) * (degree + 1) * width
                         for n in range(n_max):
                             for k in range(n if a == b else 0, n_max):
-                                g = factor[degree] * row[f]
+                                value = factor[degree] * row[f]
                                 f += 1
-                                for lm in range(low, high, width):
-                                    to_left[lm + n] += g * right[lm + k]
-                                    to_right[lm + k] += g * left[lm + n]
+                                g[n, k] = value
+                                gt[k, n] = value
+                        if a == b:
+                            # x has c_n c_k once for n < k: both get it; c_n² has twice the slope.
+                            for n in range(n_max):
+                                g[n, n] *= 2.0
+                                for k in range(n):
+                                    g[n, k] = g[k, n]
+                            _add_products(to, a, at, a, low, high, width, g)
+                        else:
+                            _add_products(to, a, at, b, low, high, width, gt)
+                            _add_products(to, b, at, a, low, high, width, g)
     return bar
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def _add_products(
+    out: Floats, a: int, at: Floats, b: int, low: int, high: int, width: int, g: Floats
+) -> None:
+    """out[a, lm + k] += Σ_n at[b, lm + n] g[n, k] for lm from low to high."""
+    for lm in range(low, high, width):
+        for k in range(0, width, 4):
+            sums = load(out, a, lm + k)
+            for n in range(len(g)):
+                sums += at[b, lm + n] * load(g, n, k)
+            store(out, a, lm + k, sums)
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
@@ -246,13 +271,13 @@ def coefficients_adjoint(
     l_max, width = len(degrees) - 1, padded(len(radials))
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff
-    out = np.zeros((n_rhs, len(positions), 3))
+    by_atom = np.zeros((n_rhs, len(positions), 4))  # the fourth is always 0
     strain = np.zeros((n_rhs, n_structures, 3, 3))
     q = np.empty((l_max + 1, l_max + 1))
     xy = np.empty((2, l_max + 1))
     solid = np.empty(n_lm)
     gradient = np.empty((3, n_lm))
-    g = np.empty(3)
+    g = np.empty((1, 4))
     for s in range(n_structures):
         for p in range(pair_offsets[s], pair_offsets[s + 1]):
             a, b = i[p], j[p]
@@ -294,16 +319,14 @@ def coefficients_adjoint(
                         by_z += turn_z * h
                     sign = -sign
                 radial = inverse_step * total(by_r) / r
-                g[0] = total(by_x) + radial * x
-                g[1] = total(by_y) + radial * y
-                g[2] = total(by_z) + radial * z
-                for axis in range(3):
-                    out[rhs, b, axis] += g[axis]
-                    out[rhs, a, axis] -= g[axis]
+                by_d = totals(by_x, by_y, by_z, broadcast(0.0)) + radial * vector(x, y, z, 0.0)
+                store(by_atom[rhs], b, 0, load(by_atom[rhs], b, 0) + by_d)
+                store(by_atom[rhs], a, 0, load(by_atom[rhs], a, 0) - by_d)
                 if shifted:
-                    _add_outer(strain[rhs, s], g, shift[p])
+                    store(g, 0, 0, by_d)
+                    _add_outer(strain[rhs, s], g[0], shift[p])
     for rhs in range(n_rhs):
         for s in range(n_structures):
             for atom in range(offsets[s], offsets[s + 1]):
-                _add_outer(strain[rhs, s], out[rhs, atom], positions[atom])
-    return out, strain
+                _add_outer(strain[rhs, s], by_atom[rhs, atom], positions[atom])
+    return by_atom[:, :, :3].copy(), strain
