@@ -48,7 +48,7 @@ def test_exp_ends_at_the_smallest_normal_number_and_keeps_nan():
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5),
     f=st.integers(1, 7),
-    m=st.integers(1, 9),
+    m=st.integers(1, 40),
     groups=st.integers(1, 3),
 )
 def test_forward_matches_direct_differences(seed, sizes, f, m, groups):
@@ -66,18 +66,18 @@ def test_forward_matches_direct_differences(seed, sizes, f, m, groups):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("f", [3, 40])
-def test_pullback_matches_differences(groups, f):
+@pytest.mark.parametrize(("f", "m"), [(3, 11), (3, 30), (40, 11), (40, 30), (120, 30)])
+def test_pullback_matches_differences(groups, f, m):
     rng = np.random.default_rng(1)
-    points, z, gz = case(rng, [4, 0, 3, 6], f, 11, groups)
+    points, z, gz = case(rng, [4, 0, 3, 6], f, m, groups)
     kernel = RBF(np.sqrt(f), 1.7)
     rows = kernel.forward(points, z, gz)
-    many = rng.normal(size=(3, len(points), 11))
-    common = rng.normal(size=11)
+    many = rng.normal(size=(3, len(points), m))
+    common = rng.normal(size=m)
     back = rows.pullback(many)
     assert back.shape == (3, *points.x.shape)
     np.testing.assert_allclose(rows.pullback(many[1]), back[1], rtol=1e-13, atol=1e-14)
-    same = np.broadcast_to(common, (len(points), 11))
+    same = np.broadcast_to(common, (len(points), m))
     np.testing.assert_allclose(rows.pullback(common), rows.pullback(same), rtol=1e-12, atol=1e-13)
     h = 1e-4
     for i, a in [(0, 0), (5, f - 1), (9, 1)]:
@@ -102,9 +102,56 @@ def test_large_close_features_keep_their_digits():
     np.testing.assert_allclose(k, direct(kernel, x, zero, z, zero[:20]), rtol=1e-10)
 
 
-def test_nan_features_reach_the_rows():
+@pytest.mark.parametrize("amplitude", [1.0, 7.3, 1e-3])
+def test_tiles_match_long_double_from_next_door_to_nowhere(amplitude):
+    # One row at the origin; inducing points at distances up to where exp underflows and beyond.
+    # Centring them would cost digits of its own, so they come in pairs around the origin.
+    s = np.r_[0.0, np.geomspace(1e-12, 700.0, 400), 708.0, 760.0, 1e5]
+    z = np.sqrt(2.0 * s)[:, None] * [[1.0, -1.0]]
+    z = z.reshape(-1, 1)
+    points = Points.single(np.zeros((1, 1)))
+    k = RBF(1.0, amplitude).forward(points, z, np.zeros(len(z), int)).k[0, ::2]
+    exact = amplitude * np.exp(-s.astype(np.longdouble))
+    inside = s <= 700.0
+    error = np.abs(k[inside] / exact[inside] - 1)
+    np.testing.assert_array_less(error, 1e-15 * (2.0 + s[inside]))
+    assert np.all(np.isfinite(k))
+    assert np.all((k[~inside] >= 0.0) & (k[~inside] < 1e-300))
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    f=st.sampled_from([1, 7, 18, 120]),
+    m=st.integers(1, 40),
+    groups=st.integers(1, 2),
+    columns=st.sampled_from([0, 1, 10, 60]),
+)
+def test_there_and_back_is_forward_committee_and_pullback(seed, sizes, f, m, groups, columns):
+    rng = np.random.default_rng(seed)
+    points, z, gz = case(rng, sizes, f, m, groups)
+    inducing = RBF(np.sqrt(f), 1.7).inducing(z, gz)
+    alpha, w, rho = rng.normal(size=m), rng.normal(size=(m, columns)), rng.normal(size=columns)
+    mixes = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -2.0]])
+    wt = np.ascontiguousarray(w.T)
+    given_columns = (wt, rho) if columns else None
+    mean, sigma, gradients = inducing.roads(points, points.sizes, alpha, mixes, given_columns)
+    rows = inducing.forward(points)
+    delta = rows.kappa @ w + np.multiply.outer(points.sizes, rho)
+    norm = np.linalg.norm(delta, axis=1)
+    b = (delta / np.where(norm > 0.0, norm, 1.0)[:, None]) @ w.T
+    np.testing.assert_allclose(mean, rows.kappa @ alpha, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(sigma, norm, rtol=1e-12, atol=1e-12)
+    for (on_mean, on_sigma), gradient in zip(mixes, gradients, strict=True):
+        expected = rows.pullback(on_mean * alpha + on_sigma * b)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("m", [3, 14])
+def test_nan_features_reach_the_rows(m):
     points = Points(np.array([[0.0, np.nan], [1.0, 2.0]]), [0, 1, 2], [0, 0])
-    kappa = RBF(1.0).forward(points, np.zeros((3, 2)), np.zeros(3, int)).kappa
+    kappa = RBF(1.0).forward(points, np.zeros((m, 2)), np.zeros(m, int)).kappa
     assert np.all(np.isnan(kappa[0]))
     assert np.all(np.isfinite(kappa[1]))
 

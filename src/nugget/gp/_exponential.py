@@ -17,7 +17,7 @@ _BIG = 6755399441055744.0  # 1.5·2⁵²
 _LOG2E = 1.4426950408889634
 _LN2_HI = 6.93147180369123816490e-01  # low 33 bits zero: n·_LN2_HI is exact
 _LN2_LO = 1.90821492927058770002e-10
-LOWEST = -708.0  # exp(-708) = 3.3e-308 is about the last normal number: the least result
+_LOWEST = -708.0  # exp(-708) = 3.3e-308 is about the last normal number: the least result
 _C2, _C3, _C4 = 0.5000000000000019, 0.1666666666666668, 0.04166666666648795
 _C5, _C6, _C7 = 0.008333333333319589, 0.0013888888952352863, 0.00019841269890076403
 _C8, _C9 = 2.4801485441561313e-05, 2.755724088722987e-06
@@ -27,12 +27,7 @@ _C10, _C11 = 2.763265472252779e-07, 2.5110049204818658e-08
 @njit(cache=True, inline="always", fastmath=FASTMATH)
 def exp_negative(s: float) -> float:
     """exp(s) for s <= 0 (or round-off above it); 3e-308 below -708; NaN for NaN."""
-    return exp_near(LOWEST if s < LOWEST else s)
-
-
-@njit(cache=True, inline="always", fastmath=FASTMATH)
-def exp_near(c: float) -> float:
-    """`exp_negative` where it is known that c >= -708."""
+    c = _LOWEST if s < _LOWEST else s
     shifted = c * _LOG2E + _BIG
     n = shifted - _BIG
     r = c - n * _LN2_HI

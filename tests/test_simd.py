@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from nugget.simd import (
+    at_least,
+    broadcast,
+    load,
+    scale_by_low_bits,
+    store,
+    total,
+    totals,
+    vector,
+)
+
+
+@njit
+def arithmetic(a, out):
+    x, y = load(a, 0, 0), load(a, 1, 2)
+    store(out, 0, 0, x + y)
+    store(out, 1, 0, x - y)
+    store(out, 2, 0, x * y)
+    store(out, 3, 0, 2.0 * x + y)
+    store(out, 4, 0, 3.0 - x)
+    store(out, 5, 0, x - 3.0)
+    z = broadcast(1.5)
+    z += x
+    store(out, 6, 0, z)
+    store(out, 7, 0, vector(a[0, 1], a[0, 3], 0.0, -1.0))
+
+
+def test_arithmetic_is_number_by_number():
+    a = np.random.default_rng(0).normal(size=(2, 7))
+    x, y = a[0, :4], a[1, 2:6]
+    out = np.empty((8, 4))
+    arithmetic(a, out)
+    assert np.array_equal(out[:3], [x + y, x - y, x * y])
+    np.testing.assert_allclose(out[3], 2 * x + y, rtol=1e-15)  # fused: rounded once
+    assert np.array_equal(out[4:7], [3.0 - x, x - 3.0, x + 1.5])
+    assert np.array_equal(out[7], [a[0, 1], a[0, 3], 0.0, -1.0])
+
+
+@njit
+def sums(a, out):
+    out[0, 0] = total(load(a, 0, 0))
+    store(out, 1, 0, totals(load(a, 0, 0), load(a, 1, 0), load(a, 2, 0), load(a, 3, 0)))
+
+
+def test_sums():
+    a = np.random.default_rng(1).normal(size=(4, 4))
+    out = np.empty((2, 4))
+    sums(a, out)
+    np.testing.assert_allclose(out[0, 0], a[0].sum(), rtol=1e-14)
+    np.testing.assert_allclose(out[1], a.sum(axis=1), rtol=1e-13)
+
+
+@njit
+def bounded(a, lowest):
+    store(a, 0, 0, at_least(load(a, 0, 0), broadcast(lowest)))
+
+
+def test_at_least_keeps_nan():
+    a = np.array([[-5.0, np.nan, 2.0, -np.inf]])
+    bounded(a, -1.0)
+    assert np.array_equal(a, [[-1.0, np.nan, 2.0, -1.0]], equal_nan=True)
+
+
+@njit
+def powers(a, n):
+    store(a, 0, 0, scale_by_low_bits(load(a, 0, 0), load(n, 0, 0) + 6755399441055744.0))
+
+
+def test_powers_of_two():
+    a, n = np.array([[1.0, 1.3, 1.9, 1.5]]), np.array([[0.0, -7.0, 12.0, -1000.0]])
+    expected = a * 2.0**n
+    powers(a, n)
+    assert np.array_equal(a, expected)
+
+
+def test_only_vectors_and_floats_mix():
+    @njit
+    def wrong(a):
+        return load(a, 0, 0) * (1.0, 2.0)
+
+    with pytest.raises(Exception, match="No implementation"):
+        wrong(np.zeros((1, 4)))
