@@ -261,9 +261,9 @@ def test_forces_are_learnt() -> None:
 
 def test_per_species_kernels_do_not_mix() -> None:
     pot = fitted("slab")
-    species = pot.descriptor.compute(TESTED["slab"]).species
-    rows = pot.forward(as_batch(TESTED["slab"]))[1]
-    crossed = species[:, None] != pot.fitted.inducing.group[None, :]
+    env = pot.descriptor.compute(TESTED["slab"])
+    rows = pot.rows(env)
+    crossed = env.species[:, None] != pot.fitted.inducing.group[None, :]
     assert crossed.any()
     assert (rows.k[crossed] == 0).all()
 
