@@ -17,7 +17,6 @@ from nugget import (
     Potential,
     ProjectedProcess,
 )
-from nugget.batch import as_batch
 from nugget.priors import Repulsion, SpeciesEnergies
 
 UNCERTAINTIES = {
