@@ -5,7 +5,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nugget.gp._exponential import FASTMATH
-from nugget.gp._loops import forward_rows, pullback_rows
+from nugget.gp._loops import forward_rows
+from nugget.gp._tiles import pullback_rows
 
 # Elements of k that are made together, and columns of W from which a GEMM over all structures
 # gains more than the cache does.

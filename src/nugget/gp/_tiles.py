@@ -1,4 +1,4 @@
-"""Kernel rows in tiles that stay in registers: products and exponentials in one go.
+"""Kernel rows, and the way back from them, in tiles that stay in registers.
 
 k_ij = θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2) is computed as 2^t, with log₂θ₀ and every log₂e taken
 into t beforehand. A tile is four rows by twelve columns: twelve vectors of sums, one of z and one
@@ -12,10 +12,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nugget.gp._exponential import FASTMATH
-from nugget.simd import Vec4, at_least, broadcast, load, scale_by_low_bits, store
+from nugget.simd import Vec4, at_least, broadcast, load, scale_by_low_bits, store, totals
 
 LOG2E = 1.4426950408889634
-WIDTH = 12  # columns of a tile
+WIDTH = 12  # columns of a tile on the way there
+FEW = 100  # with more features than this, GEMM is as quick on the way back
+_PANEL = 200  # columns that are taken together on the way back
 _BIG = 6755399441055744.0  # 1.5·2⁵²: adding it leaves the nearest integer in the low bits
 _LOWEST = -1021.0  # 2^t with a smaller t is no longer a normal number
 # 2^r = 1 + Σ c_n rⁿ for |r| <= 1/2 to 3e-16 (least squares at Chebyshev's points).
@@ -111,3 +113,118 @@ def kernel_tiles(
                 _finish(k, kappa, s, rows, i, i1, i2, i3, j, p0, q0, u0, v0)
                 _finish(k, kappa, s, rows, i, i1, i2, i3, j + 4, p1, q1, u1, v1)
                 _finish(k, kappa, s, rows, i, i1, i2, i3, j + 8, p2, q2, u2, v2)
+
+
+@njit(cache=True, fastmath=FASTMATH)
+def pullback_rows(
+    k: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    zt: NDArray[np.float64],
+    xs: NDArray[np.float64],
+    scale: float,
+) -> NDArray[np.float64]:
+    """out[r, i] = scale Σ_j w_j k_ij (z_j − x_i) with w = weights[r, s(i)].
+
+    In panels of columns and groups of four rows: k is weighted once, and three features of z serve
+    all the roads r while they are in the cache. A GEMM whose inner matrix is only f wide is slower.
+    """
+    (f, m), whole, roads = zt.shape, zt.shape[1] // 4 * 4, len(weights)
+    groups = (np.max(np.diff(offsets)) + 3) // 4 if len(offsets) > 1 else 0
+    wk = np.empty((4 * roads, _PANEL + 8))  # not a power of two: rows would share cache lines
+    sums, g = np.empty((roads, groups, 4)), np.empty((roads, groups, f, 4))
+    out = np.empty((roads, len(k), f))
+    for s in range(len(offsets) - 1):
+        begin, end = offsets[s], offsets[s + 1]
+        sums[:] = 0.0
+        g[:] = 0.0
+        for j in range(0, whole, _PANEL):
+            n = min(_PANEL, whole - j)
+            for i in range(begin, end, 4):
+                at = (i - begin) // 4
+                for r in range(roads):
+                    _weigh(k, i, end, j, n, weights[r], s, wk, 4 * r, sums[r], at)
+                _products(wk, zt, j, n, g, at)
+        for i in range(begin, end):
+            at, q = (i - begin) // 4, (i - begin) % 4
+            for r in range(roads):
+                for j in range(whole, m):
+                    v = weights[r, s, j] * k[i, j]
+                    sums[r, at, q] += v
+                    for a in range(f):
+                        g[r, at, a, q] += v * zt[a, j]
+                for a in range(f):
+                    out[r, i, a] = scale * (g[r, at, a, q] - sums[r, at, q] * xs[i, a])
+    return out
+
+
+@njit(cache=True, fastmath=FASTMATH, inline="always")
+def _weigh(
+    k: NDArray[np.float64], i: int, end: int, j: int, n: int, weights: NDArray[np.float64],
+    s: int, wk: NDArray[np.float64], to: int, sums: NDArray[np.float64], at: int,
+) -> None:  # fmt: skip
+    """wk[to …] = w_j k_ij for four rows from i and n columns from j on; sums[at] += their sums."""
+    # Rows that are missing at the end are copies of the last.
+    i1, i2, i3 = min(i + 1, end - 1), min(i + 2, end - 1), min(i + 3, end - 1)
+    t0, t1, t2, t3 = broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)
+    for c in range(0, n, 4):
+        w = load(weights, s, j + c)
+        v0, v1 = w * load(k, i, j + c), w * load(k, i1, j + c)
+        v2, v3 = w * load(k, i2, j + c), w * load(k, i3, j + c)
+        store(wk, to, c, v0)
+        store(wk, to + 1, c, v1)
+        store(wk, to + 2, c, v2)
+        store(wk, to + 3, c, v3)
+        t0 += v0
+        t1 += v1
+        t2 += v2
+        t3 += v3
+    store(sums, at, 0, load(sums, at, 0) + totals(t0, t1, t2, t3))
+
+
+@njit(cache=True, fastmath=FASTMATH, inline="always")
+def _products(
+    wk: NDArray[np.float64], zt: NDArray[np.float64], j: int, n: int, g: NDArray[np.float64],
+    at: int,
+) -> None:  # fmt: skip
+    """g[r, at, a, q] += Σ_c wk[4r + q, c] z[a, j + c]: twelve vectors of sums, in registers."""
+    f, zero = len(zt), broadcast(0.0)
+    for a in range(0, f - f % 3, 3):
+        for r in range(len(g)):
+            to, row = g[r, at], 4 * r
+            p0, p1, p2 = zero, zero, zero
+            q0, q1, q2 = zero, zero, zero
+            u0, u1, u2 = zero, zero, zero
+            v0, v1, v2 = zero, zero, zero
+            for c in range(0, n, 4):
+                z0, z1, z2 = load(zt, a, j + c), load(zt, a + 1, j + c), load(zt, a + 2, j + c)
+                w = load(wk, row, c)
+                p0 += w * z0
+                p1 += w * z1
+                p2 += w * z2
+                w = load(wk, row + 1, c)
+                q0 += w * z0
+                q1 += w * z1
+                q2 += w * z2
+                w = load(wk, row + 2, c)
+                u0 += w * z0
+                u1 += w * z1
+                u2 += w * z2
+                w = load(wk, row + 3, c)
+                v0 += w * z0
+                v1 += w * z1
+                v2 += w * z2
+            store(to, a, 0, load(to, a, 0) + totals(p0, q0, u0, v0))
+            store(to, a + 1, 0, load(to, a + 1, 0) + totals(p1, q1, u1, v1))
+            store(to, a + 2, 0, load(to, a + 2, 0) + totals(p2, q2, u2, v2))
+    for a in range(f - f % 3, f):
+        for r in range(len(g)):
+            to, row = g[r, at], 4 * r
+            p0, q0, u0, v0 = zero, zero, zero, zero
+            for c in range(0, n, 4):
+                z0 = load(zt, a, j + c)
+                p0 += load(wk, row, c) * z0
+                q0 += load(wk, row + 1, c) * z0
+                u0 += load(wk, row + 2, c) * z0
+                v0 += load(wk, row + 3, c) * z0
+            store(to, a, 0, load(to, a, 0) + totals(p0, q0, u0, v0))

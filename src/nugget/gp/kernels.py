@@ -17,15 +17,14 @@ from nugget.errors import NuggetError
 from nugget.gp._committee_loops import committee_roads, there_and_back
 from nugget.gp._exponential import exponentials, exponentials_symmetric
 from nugget.gp._loops import (
-    FEW,
     all_equal,
     forward_rows,
-    pullback_rows,
     scaled,
     self_sums,
     self_sums_pullback,
     weighted,
 )
+from nugget.gp._tiles import FEW, pullback_rows
 from nugget.gp.points import Points
 
 Array = NDArray[np.float64]
