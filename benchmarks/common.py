@@ -9,6 +9,7 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -16,8 +17,21 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleaved(work: dict[str, Callable[[], object]], seconds: float = 2.0) -> dict[str, float]:
-    """Median processor seconds of one call of each piece of work, taken in turns.
+class Timings(dict[str, float]):
+    """Median seconds of each piece of work; `ratio` compares two of them round by round."""
+
+    def __init__(self, samples: dict[str, list[float]]) -> None:
+        super().__init__({name: median(times) for name, times in samples.items()})
+        self.samples = samples
+
+    def ratio(self, above: str, below: str) -> float:
+        """Median over the rounds of one piece's time over another's in the same round."""
+        pairs = zip(self.samples[above], self.samples[below], strict=True)
+        return median(a / b for a, b in pairs)
+
+
+def interleaved(work: dict[str, Callable[[], object]], seconds: float = 2.0) -> Timings:
+    """Processor seconds of one call of each piece of work, taken in turns.
 
     Turns make the ratio of two pieces of work robust against a machine that changes its speed:
     each round runs all of them, and slow rounds are slow for all. Processor time leaves out what
@@ -38,7 +52,7 @@ def interleaved(work: dict[str, Callable[[], object]], seconds: float = 2.0) -> 
             for _ in range(repeats[name]):
                 function()
             samples[name].append((time.process_time() - start) / repeats[name])
-    return {name: sorted(times)[len(times) // 2] for name, times in samples.items()}
+    return Timings(samples)
 
 
 def peak_memory_mb() -> float:

@@ -56,11 +56,11 @@ def measure(pot: Potential) -> dict[str, float]:
         "EF_sigma_ms": 1e3 * seconds["E, F, σ, ∇σ"],
         "LCB_ms": 1e3 * seconds["LCB"],
         "LCB_of_50_ms": 1e3 * seconds["LCB of 50"] / 50,
-        "sigma_cost": seconds["E, F, σ, ∇σ"] / seconds["E, F"],
-        "sigma_cost_50": seconds["E, F, σ, ∇σ of 50"] / seconds["E, F of 50"],
-        "lcb_cost": seconds["LCB"] / seconds["E, F"],
-        "dscribe_over_lcb": seconds["dscribe"] / seconds["LCB"],
-        "dscribe_over_lcb_50": 50 * seconds["dscribe"] / seconds["LCB of 50"],
+        "sigma_cost": seconds.ratio("E, F, σ, ∇σ", "E, F"),
+        "sigma_cost_50": seconds.ratio("E, F, σ, ∇σ of 50", "E, F of 50"),
+        "lcb_cost": seconds.ratio("LCB", "E, F"),
+        "dscribe_over_lcb": seconds.ratio("dscribe", "LCB"),
+        "dscribe_over_lcb_50": 50 * seconds.ratio("dscribe", "LCB of 50"),
         "rank": float(_rank(pot)),
     }
 

@@ -61,7 +61,8 @@ def structure_steps() -> dict[str, dict[str, float]]:
             seconds=6.0,
         )
         step = seconds["relax"] / counts[-1]
-        results[name] = {"step_us": 1e6 * step, "ratio": seconds["dscribe"] / step}
+        ratio = counts[-1] * seconds.ratio("dscribe", "relax")
+        results[name] = {"step_us": 1e6 * step, "ratio": ratio}
     return results
 
 
