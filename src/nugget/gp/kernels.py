@@ -2,8 +2,8 @@
 
 k(x, x') = θ₀ exp(−|x−x'|²/2l²) within a group, 0 between groups. `RBF.inducing(z, gz)` precomputes
 what depends on the inducing points only; its `forward(points)` gives the kernel rows and their sums
-per structure, and `KernelRows.pullback` takes weights on those sums back to the features. Both ways
-are one GEMM plus one pass of the fast exponential, and nothing larger than k itself is ever built.
+per structure, and `KernelRows.pullback` takes weights on those sums back to the features.
+`Inducing.roads` is both ways and the committee in between, without keeping k.
 """
 
 from dataclasses import dataclass
