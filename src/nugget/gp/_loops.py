@@ -1,4 +1,4 @@
-"""The kernel's loops, forward and back (Numba, one thread)."""
+"""The kernel's loops on the way there, and small ones (Numba, one thread)."""
 
 import numpy as np
 from numba import njit
@@ -54,23 +54,6 @@ def forward_rows(
                 k[i, j] = amplitude * exp_negative(t)
                 kappa[s, j] += k[i, j]
     return xs, k, kappa
-
-
-@njit(cache=True, fastmath=FASTMATH)
-def weighted(
-    k: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    out: NDArray[np.float64],
-) -> None:
-    """out[r, i, j] = k[i, j]·weights[r, s(i), j]."""
-    for r in range(weights.shape[0]):
-        for s in range(offsets.shape[0] - 1):
-            w = weights[r, s]
-            for i in range(offsets[s], offsets[s + 1]):
-                row, target = k[i], out[r, i]
-                for j in range(k.shape[1]):
-                    target[j] = row[j] * w[j]
 
 
 @njit(cache=True)

@@ -22,9 +22,8 @@ from nugget.gp._loops import (
     scaled,
     self_sums,
     self_sums_pullback,
-    weighted,
 )
-from nugget.gp._tiles import FEW, pullback_rows
+from nugget.gp._tiles import pullback_rows
 from nugget.gp.points import Points
 
 Array = NDArray[np.float64]
@@ -108,11 +107,8 @@ class _Block:
         self.amplitude = kernel.amplitude
         self.scale = 1.0 / kernel.length_scale
         self.centre = z.mean(axis=0)
-        self.z1 = np.empty((z.shape[0], z.shape[1] + 1))  # with a column of ones, for the way back
-        self.z1[:, :-1] = (z - self.centre) * self.scale
-        self.z1[:, -1] = 1.0
-        self.zt = np.ascontiguousarray(self.z1[:, :-1].T)
-        self.half = 0.5 * np.einsum("ij,ij->i", self.z1[:, :-1], self.z1[:, :-1])
+        self.zt = np.ascontiguousarray(((z - self.centre) * self.scale).T)
+        self.half = 0.5 * np.einsum("ij,ij->j", self.zt, self.zt)
 
     def scaled(self, x: Array) -> tuple[Array, Array]:
         """x in the block's coordinates, and |x|²/2 there."""
@@ -127,7 +123,7 @@ class _Block:
         return k
 
     def gram(self) -> Array:
-        k = self.z1[:, :-1] @ self.zt
+        k = self.zt.T @ self.zt
         exponentials_symmetric(k, self.half, self.amplitude)
         return k
 
@@ -140,25 +136,10 @@ class _Block:
     def pullback(self, xs: Array, k: Array, offsets: Ints, weights: Array) -> Array:
         """Σ_j w_j k_ij (z_j − x_i)/l² for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
         n, m = k.shape
-        f = self.zt.shape[0]
-        if f <= FEW:
-            together = weights.ndim == 1
-            few: Array = pullback_rows(
-                k, weights.reshape(1, 1, m) if together else weights,
-                np.array([0, n]) if together else offsets, self.zt, xs, self.scale,
-            )  # fmt: skip
-            return few[0] if together else few
-        if weights.ndim == 1 and n > 4 * f:
-            g = k @ (weights[:, None] * self.z1)  # one GEMM: fewer products than weighting k
-        elif weights.ndim == 1:
-            return self.pullback(xs, k, np.array([0, n]), weights[None, None])[0]
-        else:
-            wk = np.empty((weights.shape[0], n, m))
-            weighted(k, weights, offsets, wk)
-            g = (wk.reshape(-1, m) @ self.z1).reshape(weights.shape[0], n, self.z1.shape[1])
-        out: Array = g[..., :-1] - g[..., -1:] * xs
-        out *= self.scale
-        return out
+        if weights.ndim == 1:
+            return self.pullback(xs, k, np.array([0, n]), weights.reshape(1, 1, m))[0]
+        found: Array = pullback_rows(k, weights, offsets, self.zt, xs, self.scale)
+        return found
 
 
 class Inducing:
@@ -246,7 +227,7 @@ class Inducing:
         """
         self._check(points.x)
         wt, rho = columns or (np.empty((0, len(self))), np.empty(0))
-        if points.x.shape[1] <= FEW and self._alone(points.group):
+        if self._alone(points.group):
             block = self._blocks[int(self._only or 0)]
             fused: tuple[Array, Array, Array] = there_and_back(
                 points.x, block.centre, block.scale, block.zt, block.half, block.amplitude,
