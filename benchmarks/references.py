@@ -1,7 +1,9 @@
 """Best known structures by long basin hopping on the engines themselves, for success.py.
 
 Lennard-Jones: the published minima are reached (checked here). Takes some minutes; the files are
-kept in references/, so this is only run to make or to doubt them.
+kept in references/ and are among the starts, so this is only run to make or to doubt them. Au10
+came from ten searches of up to 200 evaluations, the three best of each relaxed: all ten led to the
+same lowest structure, 0.14 eV below what the 60 hops here had found.
 """
 
 from __future__ import annotations

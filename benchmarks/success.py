@@ -40,7 +40,7 @@ CASES = {
     "LJ13": Case("Au13", "lj", 60, "lj13.extxyz", 0.2),
     "LJ19": Case("Au19", "lj", 100, "lj19.extxyz", 0.3),
     "EMT-Au13": Case("Au13", "emt", 60, "emt-au13.extxyz", 0.03),
-    "Au10": Case("Au10", "gfn1-xtb", 100, "gfn1-au10.extxyz", 0.03),
+    "Au10": Case("Au10", "gfn1-xtb", 100, "gfn1-au10.extxyz", 0.1),
     # The graph alone decides: no other structure of Au20 shares the tetrahedron's.
     "Au20": Case("Au20", "gfn1-xtb", 150, "gfn1-au20.extxyz", 2.0),
 }
