@@ -1,7 +1,7 @@
 """Kernel rows, and the way back from them, in tiles that stay in registers.
 
 k_ij = θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2) is computed as 2^t, with log₂θ₀ and every log₂e taken
-into t beforehand. A tile is four rows by twelve columns: twelve vectors of sums, one of z and one
+into t beforehand. A tile is four rows by twelve columns: twelve vectors of sums, three of z and one
 of x fill the sixteen registers of AVX. A GEMM followed by exponentials takes 1.1 (1000 features)
 to 1.8 (18 features) times as long, because k goes to memory in between and short sums are mostly
 packing.
@@ -131,7 +131,7 @@ def pullback_rows(
     """
     (f, m), whole, roads = zt.shape, zt.shape[1] // 4 * 4, len(weights)
     groups = (np.max(np.diff(offsets)) + 3) // 4 if len(offsets) > 1 else 0
-    wk = np.empty((4 * roads, _PANEL + 8))  # not a power of two: rows would share cache lines
+    wk = np.empty((4 * roads, _PANEL))
     sums, g = np.empty((roads, groups, 4)), np.empty((roads, groups, f, 4))
     out = np.empty((roads, len(k), f))
     for s in range(len(offsets) - 1):
