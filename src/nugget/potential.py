@@ -262,21 +262,29 @@ class Potential:
         return sigma, b, self_sum.pullback(weight)
 
     def roads(
-        self, env: Environments, alpha: Floats, mixes: Floats, *, sigma: bool = True
+        self,
+        env: Environments,
+        alpha: Floats,
+        mixes: Floats,
+        *,
+        sigma: bool = True,
+        rows: KernelRows | None = None,
     ) -> tuple[Floats, Floats | None, Floats]:
         """κα (B,), σ (B,) if wanted, and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
 
         `mixes` (R, 2) holds one pair (c_E, c_σ) per question: (1, 0) for the mean, (0, 1) for σ,
-        (1, −κ) for the lower confidence bound.
+        (1, −κ) for the lower confidence bound. `rows` that are already there are not made anew.
         """
-        fit, points, sizes = self.fitted, _points(env), env.batch.sizes
-        if not sigma:
-            mean, _, gradients = fit.inducing.roads(points, sizes, alpha, mixes)
-            return mean, None, gradients
-        if isinstance(fit.uncertainty, Committee):
-            columns = fit.uncertainty.columns
-            return fit.inducing.roads(points, sizes, alpha, mixes, columns)
-        rows = fit.inducing.forward(points)
+        fit, sizes = self.fitted, env.batch.sizes
+        committee = fit.uncertainty if isinstance(fit.uncertainty, Committee) else None
+        if committee is not None or not sigma:
+            columns = committee.columns if committee is not None and sigma else None
+            if rows is None:
+                found = fit.inducing.roads(_points(env), sizes, alpha, mixes, columns)
+            else:
+                found = rows.roads(sizes, alpha, mixes, columns)
+            return found if sigma else (found[0], None, found[2])
+        rows = self.rows(env) if rows is None else rows
         deviation, b, extra = self.sigma(env, rows)
         on_mean, on_sigma = mixes[:, 0, None, None], mixes[:, 1, None, None]
         gradients = rows.pullback(on_mean * alpha + on_sigma * b)

@@ -58,9 +58,11 @@ def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
     out: dict[str, Any] = {}
     # Roads back to the positions, by what they start from: the mean first, then σ.
     mixes = _BOTH[0 if want.forces or want.stress else 1 : 2 if want.uncertainty_gradient else 1]
-    if len(mixes):
+    local = want.energies or want.energies_uncertainty or want.forces_uncertainty
+    rows = potential.rows(env) if local or not len(mixes) else None
+    if rows is None or len(mixes):
         sigma = want.uncertainty or want.uncertainty_gradient
-        energy, deviation, gradients = potential.roads(env, alpha, mixes, sigma=sigma)
+        energy, deviation, gradients = potential.roads(env, alpha, mixes, sigma=sigma, rows=rows)
         positions, strain = env.pullback_strain(gradients)
         if want.uncertainty_gradient:
             out["uncertainty_gradient"] = batch.split(positions[-1])
@@ -71,20 +73,17 @@ def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
             virial = strain[0] if prior.strain is None else strain[0] + prior.strain
             out["stress"] = _voigt(virial, batch)
     else:
-        rows = potential.rows(env)
         energy = rows.kappa @ alpha
         deviation = potential.sigma(env, rows)[0] if want.uncertainty else None
     out["energy"] = energy + np.add.reduceat(prior.energies, batch.offsets[:-1])
     if deviation is not None:
         out["energy_uncertainty"] = deviation
-    if want.energies or want.energies_uncertainty or want.forces_uncertainty:
-        rows = potential.rows(env)
-        if want.energies:
-            out["energies"] = batch.split(rows.k @ alpha + prior.energies)
-        if want.energies_uncertainty:
-            out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
-        if want.forces_uncertainty:
-            out["forces_uncertainty"] = _forces_uncertainty(potential, env, rows)
+    if rows is not None and want.energies:
+        out["energies"] = batch.split(rows.k @ alpha + prior.energies)
+    if rows is not None and want.energies_uncertainty:
+        out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
+    if rows is not None and want.forces_uncertainty:
+        out["forces_uncertainty"] = _forces_uncertainty(potential, env, rows)
     return Prediction(**out)
 
 

@@ -56,10 +56,8 @@ def power_spectrum_adjoint(
                         low, high = degree * degree * width, (degree + 1) * (degree + 1) * width
                         for n in range(n_max):
                             for k in range(n if a == b else 0, n_max):
-                                value = factor[degree] * row[f]
+                                g[n, k] = factor[degree] * row[f]
                                 f += 1
-                                g[n, k] = value
-                                gt[k, n] = value
                         if a == b:
                             # x has c_n c_k once for n < k: both get it; c_n² has twice the slope.
                             for n in range(n_max):
@@ -68,6 +66,9 @@ def power_spectrum_adjoint(
                                     g[n, k] = g[k, n]
                             _add_products(to, a, at, a, low, high, width, g)
                         else:
+                            for n in range(n_max):
+                                for k in range(n_max):
+                                    gt[k, n] = g[n, k]
                             _add_products(to, a, at, b, low, high, width, gt)
                             _add_products(to, b, at, a, low, high, width, g)
     return bar

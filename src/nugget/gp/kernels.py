@@ -226,17 +226,19 @@ class Inducing:
         without one σ is 0.
         """
         self._check(points.x)
-        wt, rho = columns or (np.empty((0, len(self))), np.empty(0))
         if self._alone(points.group):
+            wt, rho = columns or _no_columns(len(self))
             block = self._blocks[int(self._only or 0)]
             fused: tuple[Array, Array, Array] = there_and_back(
                 points.x, block.centre, block.scale, block.zt, block.half, block.amplitude,
                 points.offsets, sizes, alpha, mixes, wt, rho,
             )  # fmt: skip
             return fused
-        rows = self.forward(points)
-        mean, sigma, weights = committee_roads(rows.kappa, sizes, alpha, mixes, wt, rho)
-        return mean, sigma, rows.pullback(weights)
+        return self.forward(points).roads(sizes, alpha, mixes, columns)
+
+
+def _no_columns(m: int) -> tuple[Array, Array]:
+    return np.empty((0, m)), np.empty(0)
 
 
 class _Part(NamedTuple):
@@ -285,3 +287,11 @@ class KernelRows(NamedTuple):
             own = np.ascontiguousarray(weights[..., part.block.columns])
             out[..., part.rows, :] = part.block.pullback(part.xs, part.k, part.offsets, own)
         return out
+
+    def roads(
+        self, sizes: Ints, alpha: Array, mixes: Array, columns: tuple[Array, Array] | None = None
+    ) -> tuple[Array, Array, Array]:
+        """`Inducing.roads`, from rows that are already there."""
+        wt, rho = columns or _no_columns(self.n_inducing)
+        mean, sigma, weights = committee_roads(self.kappa, sizes, alpha, mixes, wt, rho)
+        return mean, sigma, self.pullback(weights)
