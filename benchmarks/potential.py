@@ -44,6 +44,7 @@ def measure(pot: Potential) -> dict[str, float]:
                 one, method="numerical", attach=True, return_descriptor=True
             ),
             "E, F": lambda: pot.predict(one, uncertainty=False),
+            "E, F, σ": lambda: pot.predict(one),
             "E, F, σ, ∇σ": lambda: pot.predict(one, uncertainty_gradient=True),
             "LCB": lambda: lcb([one]),
             "E, F of 50": lambda: pot.predict(images, uncertainty=False),
@@ -56,6 +57,7 @@ def measure(pot: Potential) -> dict[str, float]:
         "EF_sigma_ms": 1e3 * seconds["E, F, σ, ∇σ"],
         "LCB_ms": 1e3 * seconds["LCB"],
         "LCB_of_50_ms": 1e3 * seconds["LCB of 50"] / 50,
+        "sigma_alone_cost": seconds.ratio("E, F, σ", "E, F"),
         "sigma_cost": seconds.ratio("E, F, σ, ∇σ", "E, F"),
         "sigma_cost_50": seconds.ratio("E, F, σ, ∇σ of 50", "E, F of 50"),
         "lcb_cost": seconds.ratio("LCB", "E, F"),

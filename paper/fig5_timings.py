@@ -104,7 +104,7 @@ def predict(pot: Potential, images: list[Atoms]) -> dict[str, float]:
     parts.done("descriptor")
     rows = pot.fitted.inducing.forward(Points(env.values, batch.offsets, env.species))
     parts.done("kernel")
-    _, b, extra = pot.sigma(env, rows)
+    _, b, extra = pot.slopes(env, rows)
     parts.done("uncertainty")
     alpha = np.broadcast_to(pot.fitted.regression.alpha, b.shape)
     grad = rows.pullback(np.stack([alpha, b]))

@@ -197,6 +197,26 @@ def test_a_batch_equals_its_members(uncertainty: str) -> None:
         assert alone.energies[0].sum() == pytest.approx(alone.energy[0], rel=1e-12)
 
 
+@pytest.mark.parametrize("uncertainty", sorted(UNCERTAINTIES))
+@pytest.mark.parametrize("kind", ["cluster", "mixed"])
+def test_an_answer_does_not_depend_on_what_else_is_asked(kind: str, uncertainty: str) -> None:
+    """σ alone, σ beside forces and σ with its gradient are made in different ways."""
+    pot = fitted(kind, uncertainty)
+    several = list(TESTED.values()) if kind == "mixed" else [gold_cluster(8, s) for s in range(5)]
+    for images in (several[:1], several):
+        whole = pot.predict(images, uncertainty_gradient=True)
+        beside = pot.predict(images)
+        alone = pot.predict(images, forces=False)
+        for part in (beside, alone):
+            np.testing.assert_allclose(part.energy, whole.energy, rtol=1e-12)
+            np.testing.assert_allclose(
+                part.energy_uncertainty, whole.energy_uncertainty, rtol=1e-10
+            )
+        for one, other in zip(beside.forces, whole.forces, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-10 * np.abs(other).max())
+        assert beside.uncertainty_gradient is None and alone.forces is None
+
+
 def test_two_far_copies_double_energy_and_deviations() -> None:
     atoms = TESTED["cluster"]
     twin = atoms.copy()

@@ -134,7 +134,7 @@ class NuggetCalculator(_Calculator):
             **_stress(strain, batch),
         }
         if "energy_uncertainty" in asked:
-            results["energy_uncertainty"] = float(pot.sigma(env, rows)[0][0])
+            results["energy_uncertainty"] = float(pot.sigma(env, rows)[0])
         if "energies_uncertainty" in asked:
             results["energies_uncertainty"] = fit.uncertainty.local(rows.k)
         if "forces_uncertainty" in asked:
@@ -173,7 +173,7 @@ class LCBCalculator(_Calculator):
         sigma = found.sigma
         if sigma is None:  # κ = 0: the surface is the mean, and had no need of σ
             env, _ = self.potential.describe(batch, pairs)
-            sigma = self.potential.sigma(env, self.potential.rows(env))[0]
+            sigma = self.potential.sigma(env, self.potential.rows(env))
         return {
             "energy": float(found.value[0]),
             "forces": -found.gradient,

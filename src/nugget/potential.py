@@ -252,7 +252,14 @@ class Potential:
         """The kernel rows of all environments."""
         return self.fitted.inducing.forward(_points(env))
 
-    def sigma(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
+    def sigma(self, env: Environments, rows: KernelRows) -> Floats:
+        """σ (B,)."""
+        fitted, sizes = self.fitted.uncertainty, env.batch.sizes
+        if isinstance(fitted, Committee):
+            return fitted.sigma_alone(rows.kappa, sizes)
+        return fitted.sigma_alone(rows.kappa, sizes, self.kernel.self_sum(rows.points).value)
+
+    def slopes(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
         """σ (B,), its weights b (B, m) on ∇κ, and the rest of its gradient by features."""
         fitted = self.fitted.uncertainty
         if isinstance(fitted, Committee):
@@ -285,8 +292,11 @@ class Potential:
                 found = rows.roads(sizes, alpha, mixes, columns)
             return found if sigma else (found[0], None, found[2])
         rows = self.rows(env) if rows is None else rows
-        deviation, b, extra = self.sigma(env, rows)
         on_mean, on_sigma = mixes[:, 0, None, None], mixes[:, 1, None, None]
+        if not on_sigma.any():
+            weights = np.broadcast_to(on_mean * alpha, (len(mixes), *rows.kappa.shape))
+            return rows.kappa @ alpha, self.sigma(env, rows), rows.pullback(weights)
+        deviation, b, extra = self.slopes(env, rows)
         gradients = rows.pullback(on_mean * alpha + on_sigma * b)
         if extra is not None:
             gradients += on_sigma * extra

@@ -74,7 +74,7 @@ def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
             out["stress"] = _voigt(virial, batch)
     else:
         energy = rows.kappa @ alpha
-        deviation = potential.sigma(env, rows)[0] if want.uncertainty else None
+        deviation = potential.sigma(env, rows) if want.uncertainty else None
     out["energy"] = energy + np.add.reduceat(prior.energies, batch.offsets[:-1])
     if deviation is not None:
         out["energy_uncertainty"] = deviation

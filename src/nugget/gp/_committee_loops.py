@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from nugget.gp._exponential import FASTMATH
 from nugget.gp._loops import forward_rows
 from nugget.gp._tiles import pullback_rows
+from nugget.simd import broadcast, load, store
 
 # Elements of k that are made together, and columns of W from which a GEMM over all structures
 # gains more than the cache does.
@@ -70,8 +71,9 @@ def committee_roads(
     (n, m), q = kappa.shape, len(wt)
     mean, sigma = np.empty(n), np.empty(n)
     weights = np.empty((len(mixes), n, m))
-    delta, b = np.empty((n, q)), np.empty((n, m))
+    delta, b = np.empty((n, q)), np.zeros((n, m))
     many = n > 3  # then GEMM pays
+    wanted = q > 0 and np.any(mixes[:, 1] != 0.0)  # without a gradient of σ nobody asks for b
     if many:
         np.dot(kappa, wt.T, delta)
     for s in range(n):
@@ -84,11 +86,11 @@ def committee_roads(
         sigma[s] = np.sqrt(square)
         if square > 0.0:
             d /= sigma[s]
-    if many:
+    if wanted and many:
         np.dot(delta, wt, b)
     for s in range(n):
-        if not many:
-            _combine(delta[s], wt, b[s])
+        if wanted and not many:
+            _combine(delta, wt, s, b)
         for r in range(len(mixes)):
             on_mean, on_sigma = mixes[r]
             target, source = weights[r, s], b[s]
@@ -105,19 +107,35 @@ def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return total
 
 
-@njit(cache=True, fastmath=FASTMATH | {"reassoc"})
-def _combine(d: NDArray[np.float64], wt: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """out = Σ_c d_c wt_c, from the last: those rows of a large wt are still in the cache."""
-    out[:] = 0.0
-    c = len(d)
-    while c >= 4:
-        c -= 4
-        d0, d1, d2, d3 = d[c], d[c + 1], d[c + 2], d[c + 3]
-        w0, w1, w2, w3 = wt[c], wt[c + 1], wt[c + 2], wt[c + 3]
-        for j in range(len(out)):
-            out[j] += (d0 * w0[j] + d1 * w1[j]) + (d2 * w2[j] + d3 * w3[j])
-    while c > 0:
-        c -= 1
-        d0, w0 = d[c], wt[c]
-        for j in range(len(out)):
-            out[j] += d0 * w0[j]
+@njit(cache=True, fastmath=FASTMATH)
+def _combine(
+    delta: NDArray[np.float64], wt: NDArray[np.float64], s: int, out: NDArray[np.float64]
+) -> None:
+    """out[s] = Σ_c delta[s, c] wt[c]: eight vectors of sums in registers, for all c in turn."""
+    (q, m), zero = wt.shape, broadcast(0.0)
+    whole = m - m % 32
+    for j in range(0, whole, 32):
+        b0, b1, b2, b3 = zero, zero, zero, zero
+        b4, b5, b6, b7 = zero, zero, zero, zero
+        for c in range(q):
+            d = delta[s, c]
+            b0 += d * load(wt, c, j)
+            b1 += d * load(wt, c, j + 4)
+            b2 += d * load(wt, c, j + 8)
+            b3 += d * load(wt, c, j + 12)
+            b4 += d * load(wt, c, j + 16)
+            b5 += d * load(wt, c, j + 20)
+            b6 += d * load(wt, c, j + 24)
+            b7 += d * load(wt, c, j + 28)
+        store(out, s, j, b0)
+        store(out, s, j + 4, b1)
+        store(out, s, j + 8, b2)
+        store(out, s, j + 12, b3)
+        store(out, s, j + 16, b4)
+        store(out, s, j + 20, b5)
+        store(out, s, j + 24, b6)
+        store(out, s, j + 28, b7)
+    for j in range(whole, m):
+        out[s, j] = 0.0
+        for c in range(q):
+            out[s, j] += delta[s, c] * wt[c, j]

@@ -143,7 +143,7 @@ def pullback_rows(
             for i in range(begin, end, 4):
                 at = (i - begin) // 4
                 for r in range(roads):
-                    _weigh(k, i, end, j, n, weights[r], s, wk, 4 * r, sums[r], at)
+                    _weigh(k, i, end, j, n, weights[r], s, wk, 4 * r, sums[r], zt, g[r, at], at)
                 _products(wk, zt, j, n, g, at)
         for i in range(begin, end):
             at, q = (i - begin) // 4, (i - begin) % 4
@@ -161,25 +161,38 @@ def pullback_rows(
 @njit(cache=True, fastmath=FASTMATH, inline="always")
 def _weigh(
     k: NDArray[np.float64], i: int, end: int, j: int, n: int, weights: NDArray[np.float64],
-    s: int, wk: NDArray[np.float64], to: int, sums: NDArray[np.float64], at: int,
+    s: int, wk: NDArray[np.float64], to: int, sums: NDArray[np.float64],
+    zt: NDArray[np.float64], g: NDArray[np.float64], at: int,
 ) -> None:  # fmt: skip
-    """wk[to …] = w_j k_ij for four rows from i and n columns from j on; sums[at] += their sums."""
+    """wk[to …] = w_j k_ij for four rows from i and n columns from j on; sums[at] += their sums.
+
+    Storing wk is the limit here, so the first feature's products g[0] += … cost nothing.
+    """
     # Rows that are missing at the end are copies of the last.
     i1, i2, i3 = min(i + 1, end - 1), min(i + 2, end - 1), min(i + 3, end - 1)
-    t0, t1, t2, t3 = broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)
+    zero = broadcast(0.0)
+    t0, t1, t2, t3 = zero, zero, zero, zero
+    p0, q0, u0, v0 = zero, zero, zero, zero
     for c in range(0, n, 4):
-        w = load(weights, s, j + c)
-        v0, v1 = w * load(k, i, j + c), w * load(k, i1, j + c)
-        v2, v3 = w * load(k, i2, j + c), w * load(k, i3, j + c)
-        store(wk, to, c, v0)
-        store(wk, to + 1, c, v1)
-        store(wk, to + 2, c, v2)
-        store(wk, to + 3, c, v3)
-        t0 += v0
-        t1 += v1
-        t2 += v2
-        t3 += v3
+        weight, z0 = load(weights, s, j + c), load(zt, 0, j + c)
+        w = weight * load(k, i, j + c)
+        store(wk, to, c, w)
+        t0 += w
+        p0 += w * z0
+        w = weight * load(k, i1, j + c)
+        store(wk, to + 1, c, w)
+        t1 += w
+        q0 += w * z0
+        w = weight * load(k, i2, j + c)
+        store(wk, to + 2, c, w)
+        t2 += w
+        u0 += w * z0
+        w = weight * load(k, i3, j + c)
+        store(wk, to + 3, c, w)
+        t3 += w
+        v0 += w * z0
     store(sums, at, 0, load(sums, at, 0) + totals(t0, t1, t2, t3))
+    store(g, 0, 0, load(g, 0, 0) + totals(p0, q0, u0, v0))
 
 
 @njit(cache=True, fastmath=FASTMATH, inline="always")
@@ -187,9 +200,10 @@ def _products(
     wk: NDArray[np.float64], zt: NDArray[np.float64], j: int, n: int, g: NDArray[np.float64],
     at: int,
 ) -> None:  # fmt: skip
-    """g[r, at, a, q] += Σ_c wk[4r + q, c] z[a, j + c]: twelve vectors of sums, in registers."""
+    """g[r, at, a, q] += Σ_c wk[4r + q, c] z[a, j + c] for a > 0: twelve sums in registers."""
     f, zero = len(zt), broadcast(0.0)
-    for a in range(0, f - f % 3, 3):
+    last, rest = f - 1, (f - 1) % 3
+    for a in range(1, f - rest, 3):
         for r in range(len(g)):
             to, row = g[r, at], 4 * r
             p0, p1, p2 = zero, zero, zero
@@ -217,14 +231,26 @@ def _products(
             store(to, a, 0, load(to, a, 0) + totals(p0, q0, u0, v0))
             store(to, a + 1, 0, load(to, a + 1, 0) + totals(p1, q1, u1, v1))
             store(to, a + 2, 0, load(to, a + 2, 0) + totals(p2, q2, u2, v2))
-    for a in range(f - f % 3, f):
-        for r in range(len(g)):
-            to, row = g[r, at], 4 * r
-            p0, q0, u0, v0 = zero, zero, zero, zero
-            for c in range(0, n, 4):
-                z0 = load(zt, a, j + c)
-                p0 += load(wk, row, c) * z0
-                q0 += load(wk, row + 1, c) * z0
-                u0 += load(wk, row + 2, c) * z0
-                v0 += load(wk, row + 3, c) * z0
+    if rest == 0:
+        return
+    for r in range(len(g)):  # two features that are left, or one, which is then done twice
+        to, row, a = g[r, at], 4 * r, f - rest
+        p0, q0, u0, v0 = zero, zero, zero, zero
+        p1, q1, u1, v1 = zero, zero, zero, zero
+        for c in range(0, n, 4):
+            z0, z1 = load(zt, a, j + c), load(zt, last, j + c)
+            w = load(wk, row, c)
+            p0 += w * z0
+            p1 += w * z1
+            w = load(wk, row + 1, c)
+            q0 += w * z0
+            q1 += w * z1
+            w = load(wk, row + 2, c)
+            u0 += w * z0
+            u1 += w * z1
+            w = load(wk, row + 3, c)
+            v0 += w * z0
+            v1 += w * z1
+        store(to, last, 0, load(to, last, 0) + totals(p1, q1, u1, v1))
+        if rest == 2:
             store(to, a, 0, load(to, a, 0) + totals(p0, q0, u0, v0))

@@ -121,12 +121,16 @@ class Committee:
         w, rho = self.weights
         return np.ascontiguousarray(w.T), rho
 
-    def deviations(self, kappa: Array, sizes: Array) -> Array:
+    def deviations(self, kappa: Array, sizes: Numbers) -> Array:
         """δ = κW + Nρ (B, q)."""
         w, rho = self.weights
         delta: Array = kappa @ w
         delta += np.multiply.outer(sizes, rho)
         return delta
+
+    def sigma_alone(self, kappa: Array, sizes: Numbers) -> Array:
+        """σ (B,) for those who do not go on to its gradient: one pass over W instead of two."""
+        return norms(self.deviations(kappa, sizes))
 
     def sigma(self, kappa: Array, sizes: Numbers) -> tuple[Array, Array]:
         """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""

@@ -86,10 +86,16 @@ class Projected:
         """The same fit with every σ multiplied by `scale`."""
         return replace(self, scale=float(scale))
 
-    def _variance(self, kappa: Array, self_sum: Array) -> tuple[Array, Array]:
+    def _root(self, kappa: Array, own: Array) -> tuple[Array, Array]:
+        """σ for prior variances `own`, and the projections κV."""
         projected: Array = kappa @ self.v
-        variance = self_sum - np.einsum("br,br->b", projected, projected)
-        return variance, projected
+        variance = own - np.einsum("br,br->b", projected, projected)
+        # σ² >= 0 in exact arithmetic; what is below zero is round-off of k_ss and says "known".
+        return self.scale * np.sqrt(np.maximum(variance, 0.0)), projected
+
+    def sigma_alone(self, kappa: Array, sizes: Numbers, self_sum: Array) -> Array:
+        """σ (B,) for those who do not go on to its gradient."""
+        return self._root(kappa, self_sum)[0]
 
     def sigma(self, kappa: Array, sizes: Numbers, self_sum: Array) -> tuple[Array, Array, Array]:
         """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
@@ -98,9 +104,7 @@ class Projected:
             norm = self.scale * math.sqrt(max(float(self_sum[0]) - float(one @ one), 0.0))
             half = 0.5 * self.scale**2 / norm if norm > 0.0 else 0.0
             return np.array([norm]), (self.v @ (one * (-2.0 * half)))[None], np.array([half])
-        variance, projected = self._variance(kappa, self_sum)
-        # σ² >= 0 in exact arithmetic; what is below zero is round-off of k_ss and says "known".
-        sigma = self.scale * np.sqrt(np.maximum(variance, 0.0))
+        sigma, projected = self._root(kappa, self_sum)
         safe = np.where(sigma > 0.0, sigma, 1.0)
         weight = np.where(sigma > 0.0, 0.5 * self.scale**2 / safe, 0.0)
         projected *= (-2.0 * weight)[:, None]
@@ -108,13 +112,11 @@ class Projected:
 
     def local(self, k_rows: Array) -> Array:
         """σ of each environment's own energy (n,), from kernel rows (n, m)."""
-        variance, _ = self._variance(k_rows, np.full(k_rows.shape[0], self.amplitude))
-        return self.scale * np.sqrt(np.maximum(variance, 0.0))
+        return self._root(k_rows, np.full(k_rows.shape[0], self.amplitude))[0]
 
     def rows_sigma(self, rows: Array, prior_variance: Array) -> Array:
         """σ of linear labels (force components) whose prior variances are given."""
-        variance, _ = self._variance(rows, prior_variance)
-        return self.scale * np.sqrt(np.maximum(variance, 0.0))
+        return self._root(rows, prior_variance)[0]
 
     def state(self) -> dict[str, Array]:
         """Plain arrays that `from_state` turns back into the same fit, bit for bit."""

@@ -114,9 +114,9 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
     def _std(self, points: Points, kappa: Array) -> Array:
         if isinstance(self.uncertainty, ProjectedProcess):
             own = np.full(len(points), self.kernel_.amplitude)
-            sigma: Array = self.uncertainty_.sigma(kappa, points.sizes, own)[0]
+            sigma: Array = self.uncertainty_.sigma_alone(kappa, points.sizes, own)
         else:
-            sigma = self.uncertainty_.sigma(kappa, points.sizes)[0]
+            sigma = self.uncertainty_.sigma_alone(kappa, points.sizes)
         return sigma
 
     def _members(self, kappa: Array, wanted: int | bool) -> Array:
