@@ -19,10 +19,13 @@ import numpy as np
 from ase import Atoms
 from ase.build import bulk
 from ase.calculators.emt import EMT
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
 from nugget.batch import as_batch, find_pairs
+from nugget.gp.committee import Committee
+from nugget.gp.kernels import KernelRows
 from nugget.gp.points import Points
 from nugget.gp.regression import Labels, SparseRegression
 
@@ -96,6 +99,18 @@ def train(images: list[Atoms], m: int, model: LabelNoise | ProjectedProcess) -> 
     return parts.seconds
 
 
+def slopes(
+    pot: Potential, rows: KernelRows, sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """∇σ as weights on ∇κ, and what the projected process adds to it by features."""
+    fitted = pot.fitted.uncertainty
+    if isinstance(fitted, Committee):
+        return fitted.sigma(rows.kappa, sizes)[1], None
+    own = pot.kernel.self_sum(rows.points)
+    _, b, weight = fitted.sigma(rows.kappa, sizes, own.value)
+    return b, own.pullback(weight)
+
+
 def predict(pot: Potential, images: list[Atoms]) -> dict[str, float]:
     """What `Potential.predict` does for E, F, σ and ∇σ, with a clock after every part."""
     parts = Parts()
@@ -104,7 +119,7 @@ def predict(pot: Potential, images: list[Atoms]) -> dict[str, float]:
     parts.done("descriptor")
     rows = pot.fitted.inducing.forward(Points(env.values, batch.offsets, env.species))
     parts.done("kernel")
-    _, b, extra = pot.slopes(env, rows)
+    b, extra = slopes(pot, rows, batch.sizes)
     parts.done("uncertainty")
     alpha = np.broadcast_to(pot.fitted.regression.alpha, b.shape)
     grad = rows.pullback(np.stack([alpha, b]))

@@ -214,7 +214,8 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(kind: str, uncertainty:
             )
         for one, other in zip(beside.forces, whole.forces, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-10 * np.abs(other).max())
-        assert beside.uncertainty_gradient is None and alone.forces is None
+        assert beside.uncertainty_gradient is None
+        assert alone.forces is None
 
 
 def test_two_far_copies_double_energy_and_deviations() -> None:

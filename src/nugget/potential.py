@@ -259,15 +259,6 @@ class Potential:
             return fitted.sigma_alone(rows.kappa, sizes)
         return fitted.sigma_alone(rows.kappa, sizes, self.kernel.self_sum(rows.points).value)
 
-    def slopes(self, env: Environments, rows: KernelRows) -> tuple[Floats, Floats, Floats | None]:
-        """σ (B,), its weights b (B, m) on ∇κ, and the rest of its gradient by features."""
-        fitted = self.fitted.uncertainty
-        if isinstance(fitted, Committee):
-            return *fitted.sigma(rows.kappa, env.batch.sizes), None
-        self_sum = self.kernel.self_sum(rows.points)
-        sigma, b, weight = fitted.sigma(rows.kappa, env.batch.sizes, self_sum.value)
-        return sigma, b, self_sum.pullback(weight)
-
     def roads(
         self,
         env: Environments,
@@ -282,25 +273,22 @@ class Potential:
         `mixes` (R, 2) holds one pair (c_E, c_σ) per question: (1, 0) for the mean, (0, 1) for σ,
         (1, −κ) for the lower confidence bound. `rows` that are already there are not made anew.
         """
-        fit, sizes = self.fitted, env.batch.sizes
-        committee = fit.uncertainty if isinstance(fit.uncertainty, Committee) else None
-        if committee is not None or not sigma:
-            columns = committee.columns if committee is not None and sigma else None
-            if rows is None:
-                found = fit.inducing.roads(_points(env), sizes, alpha, mixes, columns)
-            else:
-                found = rows.roads(sizes, alpha, mixes, columns)
-            return found if sigma else (found[0], None, found[2])
-        rows = self.rows(env) if rows is None else rows
-        on_mean, on_sigma = mixes[:, 0, None, None], mixes[:, 1, None, None]
-        if not on_sigma.any():
-            weights = np.broadcast_to(on_mean * alpha, (len(mixes), *rows.kappa.shape))
-            return rows.kappa @ alpha, self.sigma(env, rows), rows.pullback(weights)
-        deviation, b, extra = self.slopes(env, rows)
-        gradients = rows.pullback(on_mean * alpha + on_sigma * b)
-        if extra is not None:
-            gradients += on_sigma * extra
-        return rows.kappa @ alpha, deviation, gradients
+        fit, points = self.fitted, _points(env)
+        fitted, sizes = fit.uncertainty, env.batch.sizes
+        columns = fitted.columns if sigma else None
+        self_sum = own = None
+        if sigma and isinstance(fitted, Projected):
+            self_sum = self.kernel.self_sum(points)
+            own = fitted.own(self_sum.value)
+        if rows is None:
+            found = fit.inducing.roads(points, sizes, alpha, mixes, columns, own)
+        else:
+            found = rows.roads(sizes, alpha, mixes, columns, own)
+        mean, deviation, gradients = found
+        on_sigma = mixes[:, 1, None, None]
+        if isinstance(fitted, Projected) and self_sum is not None and on_sigma.any():
+            gradients += on_sigma * self_sum.pullback(fitted.own_slope(deviation))
+        return mean, deviation if sigma else None, gradients
 
     # ------------------------------------------------------------------ surfaces
 

@@ -1,4 +1,4 @@
-"""The committee's σ and its weights, and the whole way there and back (Numba, one thread)."""
+"""σ and its weights on ∇κ, and the whole way there and back (Numba, one thread)."""
 
 import numpy as np
 from numba import njit
@@ -12,6 +12,8 @@ from nugget.simd import broadcast, load, store
 # Elements of k that are made together, and columns of W from which a GEMM over all structures
 # gains more than the cache does.
 _AT_A_TIME, _WIDE = 2**15, 40
+
+SIGMA_ALONE = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
 
 
 @njit(cache=True)
@@ -28,8 +30,9 @@ def there_and_back(
     mixes: NDArray[np.float64],
     wt: NDArray[np.float64],
     rho: NDArray[np.float64],
+    own: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """κα, σ and gradients (R, n, f): `forward_rows`, `committee_roads` and `pullback_rows`.
+    """κα, σ and gradients (R, n, f): `forward_rows`, `sigma_roads` and `pullback_rows`.
 
     One structure after the other (some, if they are small): k is still in the cache on the way
     back, and never has more rows than that.
@@ -46,8 +49,8 @@ def there_and_back(
         a, b = offsets[s], offsets[end]
         within = offsets[s : end + 1] - a
         xs, k, kappa = forward_rows(x[a:b], centre, scale, zt, hz, amplitude, within)
-        mean[s:end], sigma[s:end], weights = committee_roads(
-            kappa, sizes[s:end], alpha, mixes, wt, rho
+        mean[s:end], sigma[s:end], weights = sigma_roads(
+            kappa, sizes[s:end], alpha, mixes, wt, rho, own[s:end]
         )
         gradients[:, a:b] = pullback_rows(k, weights, within, zt, xs, scale)
         s = end
@@ -55,18 +58,21 @@ def there_and_back(
 
 
 @njit(cache=True, fastmath=FASTMATH | {"reassoc"})
-def committee_roads(
+def sigma_roads(
     kappa: NDArray[np.float64],
     sizes: NDArray[np.float64] | NDArray[np.int64],
     alpha: NDArray[np.float64],
     mixes: NDArray[np.float64],
     wt: NDArray[np.float64],
     rho: NDArray[np.float64],
+    own: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """κα (B,), σ = |δ| (B,) with δ = κW + Nρ, and weights (R, B, m); wt is Wᵀ.
+    """κα (B,), σ (B,) and weights (R, B, m), with δ = κW + Nρ; wt is Wᵀ.
 
-    With b = Wδ/σ the weights of road r are mixes[r, 0]·α + mixes[r, 1]·b: (1, 0) is the mean's,
-    (0, 1) that of σ, (1, −κ) that of the lower confidence bound. b is 0 where σ is 0.
+    A committee has σ = |δ| and b = Wδ/σ. If `own` is not empty, it holds prior variances (B,) that
+    observations have made smaller: σ² = own − |δ|² and b = −Wδ/σ, the projected process. The
+    weights of road r are mixes[r, 0]·α + mixes[r, 1]·b: (1, 0) is the mean's, (0, 1) that of σ,
+    (1, −κ) that of the lower confidence bound. b is 0 where σ is 0.
     """
     (n, m), q = kappa.shape, len(wt)
     mean, sigma = np.empty(n), np.empty(n)
@@ -83,9 +89,12 @@ def committee_roads(
         for c in range(q):
             d[c] = (d[c] if many else _dot(row, wt[c])) + sizes[s] * rho[c]
             square += d[c] * d[c]
+        if len(own):
+            square = own[s] - square
+            if square < 0.0:  # not in exact arithmetic: round-off, which says "known"
+                square = 0.0
         sigma[s] = np.sqrt(square)
-        if square > 0.0:
-            d /= sigma[s]
+        d *= 0.0 if square == 0.0 else (-1.0 if len(own) else 1.0) / sigma[s]
     if wanted and many:
         np.dot(delta, wt, b)
     for s in range(n):

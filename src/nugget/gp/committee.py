@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp._committee_loops import committee_roads
+from nugget.gp._committee_loops import SIGMA_ALONE, sigma_roads
 from nugget.gp.linalg import (
     compress,
     compress_gram,
@@ -33,8 +33,6 @@ Numbers = NDArray[np.float64] | NDArray[np.int64]
 # |κU⁻¹|² <= k(X, X) <= N²θ₀, so leaving out directions of UW smaller than TOLERANCE/√θ₀ lowers σ²
 # by at most (TOLERANCE·N·σ_level)²: below 1e-6 of σ wherever σ > 0.007·N·σ_level.
 TOLERANCE = 1e-5
-
-_SIGMA_ALONE = np.array([[0.0, 1.0]])
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ class Committee:
     def sigma(self, kappa: Array, sizes: Numbers) -> tuple[Array, Array]:
         """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""
         nothing = np.zeros(kappa.shape[1])
-        _, sigma, b = committee_roads(kappa, sizes, nothing, _SIGMA_ALONE, *self.columns)
+        _, sigma, b = sigma_roads(kappa, sizes, nothing, SIGMA_ALONE, *self.columns, np.empty(0))
         return sigma, b[0]
 
     def local(self, k_rows: Array) -> Array:

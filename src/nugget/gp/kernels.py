@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp._committee_loops import committee_roads, there_and_back
+from nugget.gp._committee_loops import sigma_roads, there_and_back
 from nugget.gp._exponential import exponentials, exponentials_symmetric
 from nugget.gp._loops import (
     all_equal,
@@ -28,6 +28,8 @@ from nugget.gp.points import Points
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -219,11 +221,13 @@ class Inducing:
         alpha: Array,
         mixes: Array,
         columns: tuple[Array, Array] | None = None,
+        own: Array | None = None,
     ) -> tuple[Array, Array, Array]:
-        """κα (B,), σ = |κW + Nρ| (B,), and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
+        """κα (B,), σ (B,), and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
 
-        `mixes` (R, 2) holds one pair (c_E, c_σ) per question, `columns` (Wᵀ, ρ) of a committee;
-        without one σ is 0.
+        `mixes` (R, 2) holds one pair (c_E, c_σ) per question. σ is |κW + Nρ| with `columns`
+        (Wᵀ, ρ), or the root of `own` − |κW + Nρ|² if there are prior variances, whose share of the
+        gradients is left to the caller; without columns it is 0.
         """
         self._check(points.x)
         if self._alone(points.group):
@@ -231,14 +235,14 @@ class Inducing:
             block = self._blocks[int(self._only or 0)]
             fused: tuple[Array, Array, Array] = there_and_back(
                 points.x, block.centre, block.scale, block.zt, block.half, block.amplitude,
-                points.offsets, sizes, alpha, mixes, wt, rho,
+                points.offsets, sizes, alpha, mixes, wt, rho, _NOTHING if own is None else own,
             )  # fmt: skip
             return fused
-        return self.forward(points).roads(sizes, alpha, mixes, columns)
+        return self.forward(points).roads(sizes, alpha, mixes, columns, own)
 
 
 def _no_columns(m: int) -> tuple[Array, Array]:
-    return np.empty((0, m)), np.empty(0)
+    return np.empty((0, m)), _NOTHING
 
 
 class _Part(NamedTuple):
@@ -289,9 +293,16 @@ class KernelRows(NamedTuple):
         return out
 
     def roads(
-        self, sizes: Ints, alpha: Array, mixes: Array, columns: tuple[Array, Array] | None = None
+        self,
+        sizes: Ints,
+        alpha: Array,
+        mixes: Array,
+        columns: tuple[Array, Array] | None = None,
+        own: Array | None = None,
     ) -> tuple[Array, Array, Array]:
         """`Inducing.roads`, from rows that are already there."""
         wt, rho = columns or _no_columns(self.n_inducing)
-        mean, sigma, weights = committee_roads(self.kappa, sizes, alpha, mixes, wt, rho)
+        mean, sigma, weights = sigma_roads(
+            self.kappa, sizes, alpha, mixes, wt, rho, _NOTHING if own is None else own
+        )
         return mean, sigma, self.pullback(weights)

@@ -5,13 +5,14 @@ V = U⁻¹BᵀS⁻¹, SᵀS = I + BBᵀ: one thin matrix instead of two explicit
 difference of two accurate numbers and its gradient is that of the very function evaluated.
 """
 
-import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
+from nugget.gp._committee_loops import SIGMA_ALONE, sigma_roads
 from nugget.gp.linalg import (
     compress,
     compress_gram,
@@ -86,37 +87,46 @@ class Projected:
         """The same fit with every σ multiplied by `scale`."""
         return replace(self, scale=float(scale))
 
-    def _root(self, kappa: Array, own: Array) -> tuple[Array, Array]:
-        """σ for prior variances `own`, and the projections κV."""
-        projected: Array = kappa @ self.v
-        variance = own - np.einsum("br,br->b", projected, projected)
-        # σ² >= 0 in exact arithmetic; what is below zero is round-off of k_ss and says "known".
-        return self.scale * np.sqrt(np.maximum(variance, 0.0)), projected
+    @cached_property
+    def columns(self) -> tuple[Array, Array]:
+        """(Vᵀ, 0) with the scale in it, as the compiled loops want them."""
+        return np.ascontiguousarray(self.scale * self.v.T), np.zeros(self.v.shape[1])
+
+    def own(self, self_sum: Array) -> Array:
+        """Prior variances (B,) of structures, from k_ss."""
+        return self.scale**2 * self_sum
+
+    def own_slope(self, sigma: Array) -> Array:
+        """∂σ/∂k_ss (B,), 0 where σ is 0."""
+        safe = np.where(sigma > 0.0, sigma, 1.0)
+        return np.where(sigma > 0.0, 0.5 * self.scale**2 / safe, 0.0)
 
     def sigma_alone(self, kappa: Array, sizes: Numbers, self_sum: Array) -> Array:
         """σ (B,) for those who do not go on to its gradient."""
-        return self._root(kappa, self_sum)[0]
+        return self._root(kappa, self_sum)
 
     def sigma(self, kappa: Array, sizes: Numbers, self_sum: Array) -> tuple[Array, Array, Array]:
         """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
-        if kappa.shape[0] == 1:  # the same in one dimension: a relaxation asks for little else
-            one = kappa[0] @ self.v
-            norm = self.scale * math.sqrt(max(float(self_sum[0]) - float(one @ one), 0.0))
-            half = 0.5 * self.scale**2 / norm if norm > 0.0 else 0.0
-            return np.array([norm]), (self.v @ (one * (-2.0 * half)))[None], np.array([half])
-        sigma, projected = self._root(kappa, self_sum)
-        safe = np.where(sigma > 0.0, sigma, 1.0)
-        weight = np.where(sigma > 0.0, 0.5 * self.scale**2 / safe, 0.0)
-        projected *= (-2.0 * weight)[:, None]
-        return sigma, projected @ self.v.T, weight
+        nothing = np.zeros(kappa.shape[1])
+        _, sigma, b = sigma_roads(
+            kappa, sizes, nothing, SIGMA_ALONE, *self.columns, self.own(self_sum)
+        )
+        return sigma, b[0], self.own_slope(sigma)
+
+    def _root(self, rows: Array, prior_variance: Array) -> Array:
+        """σ of any linear labels: what V leaves of their prior variances."""
+        projected: Array = rows @ self.v
+        variance = prior_variance - np.einsum("br,br->b", projected, projected)
+        # σ² >= 0 in exact arithmetic; what is below zero is round-off and says "known".
+        return self.scale * np.sqrt(np.maximum(variance, 0.0))
 
     def local(self, k_rows: Array) -> Array:
         """σ of each environment's own energy (n,), from kernel rows (n, m)."""
-        return self._root(k_rows, np.full(k_rows.shape[0], self.amplitude))[0]
+        return self._root(k_rows, np.full(k_rows.shape[0], self.amplitude))
 
     def rows_sigma(self, rows: Array, prior_variance: Array) -> Array:
         """σ of linear labels (force components) whose prior variances are given."""
-        return self._root(rows, prior_variance)[0]
+        return self._root(rows, prior_variance)
 
     def state(self) -> dict[str, Array]:
         """Plain arrays that `from_state` turns back into the same fit, bit for bit."""
