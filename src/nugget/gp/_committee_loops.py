@@ -120,31 +120,24 @@ def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 def _combine(
     delta: NDArray[np.float64], wt: NDArray[np.float64], s: int, out: NDArray[np.float64]
 ) -> None:
-    """out[s] = Σ_c delta[s, c] wt[c]: eight vectors of sums in registers, for all c in turn."""
-    (q, m), zero = wt.shape, broadcast(0.0)
-    whole = m - m % 32
-    for j in range(0, whole, 32):
-        b0, b1, b2, b3 = zero, zero, zero, zero
-        b4, b5, b6, b7 = zero, zero, zero, zero
-        for c in range(q):
-            d = delta[s, c]
-            b0 += d * load(wt, c, j)
-            b1 += d * load(wt, c, j + 4)
-            b2 += d * load(wt, c, j + 8)
-            b3 += d * load(wt, c, j + 12)
-            b4 += d * load(wt, c, j + 16)
-            b5 += d * load(wt, c, j + 20)
-            b6 += d * load(wt, c, j + 24)
-            b7 += d * load(wt, c, j + 28)
-        store(out, s, j, b0)
-        store(out, s, j + 4, b1)
-        store(out, s, j + 8, b2)
-        store(out, s, j + 12, b3)
-        store(out, s, j + 16, b4)
-        store(out, s, j + 20, b5)
-        store(out, s, j + 24, b6)
-        store(out, s, j + 28, b7)
+    """out[s] += Σ_c delta[s, c] wt[c], from the last: those rows may still be in the cache."""
+    m, c = wt.shape[1], len(wt)
+    whole = m - m % 4
+    while c >= 4:
+        c -= 4
+        d0, d1 = broadcast(delta[s, c]), broadcast(delta[s, c + 1])
+        d2, d3 = broadcast(delta[s, c + 2]), broadcast(delta[s, c + 3])
+        for j in range(0, whole, 4):
+            low = load(out, s, j) + d0 * load(wt, c, j)
+            low += d1 * load(wt, c + 1, j)
+            high = d2 * load(wt, c + 2, j)
+            high += d3 * load(wt, c + 3, j)
+            store(out, s, j, low + high)
+    while c > 0:
+        c -= 1
+        d0 = broadcast(delta[s, c])
+        for j in range(0, whole, 4):
+            store(out, s, j, load(out, s, j) + d0 * load(wt, c, j))
     for j in range(whole, m):
-        out[s, j] = 0.0
-        for c in range(q):
+        for c in range(len(wt)):
             out[s, j] += delta[s, c] * wt[c, j]

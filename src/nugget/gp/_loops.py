@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from nugget.gp._exponential import FASTMATH, exp_negative
 from nugget.gp._tiles import LOG2E, WIDTH, kernel_tiles
+from nugget.simd import broadcast, load, store, total
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -72,11 +73,14 @@ def ascends(offsets: NDArray[np.int64], last: int) -> bool:
 
 @njit(cache=True, fastmath=FASTMATH, inline="always")
 def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float) -> float:
-    total = 0.0
-    for a in range(x.shape[1]):
-        d = (x[i, a] - x[j, a]) * scale
-        total += d * d
-    return amplitude * exp_negative(-0.5 * total)
+    f = x.shape[1]
+    sums, square = broadcast(0.0), 0.0
+    for a in range(0, f - f % 4, 4):
+        d = load(x, i, a) - load(x, j, a)
+        sums += d * d
+    for a in range(f - f % 4, f):
+        square += (x[i, a] - x[j, a]) ** 2
+    return amplitude * exp_negative(-0.5 * scale * scale * (total(sums) + square))
 
 
 @njit(cache=True, fastmath=FASTMATH)
@@ -109,12 +113,17 @@ def self_sums_pullback(
     out: NDArray[np.float64],
 ) -> None:
     """out += Σ_s weights_s ∂out[s]/∂x of `self_sums`."""
+    f = x.shape[1]
     for s in range(offsets.shape[0] - 1):
         for i in range(offsets[s], offsets[s + 1]):
             for j in range(offsets[s], i):
                 if group[i] == group[j]:
                     factor = 2.0 * weights[s] * scale * scale * _pair(x, i, j, scale, amplitude)
-                    for a in range(x.shape[1]):
+                    for a in range(0, f - f % 4, 4):
+                        v = factor * (load(x, j, a) - load(x, i, a))
+                        store(out, i, a, load(out, i, a) + v)
+                        store(out, j, a, load(out, j, a) - v)
+                    for a in range(f - f % 4, f):
                         d = factor * (x[j, a] - x[i, a])
                         out[i, a] += d
                         out[j, a] -= d
