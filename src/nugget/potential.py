@@ -285,9 +285,9 @@ class Potential:
         else:
             found = rows.roads(sizes, alpha, mixes, columns, own)
         mean, deviation, gradients = found
-        on_sigma = mixes[:, 1, None, None]
-        if isinstance(fitted, Projected) and self_sum is not None and on_sigma.any():
-            gradients += on_sigma * self_sum.pullback(fitted.own_slope(deviation))
+        if isinstance(fitted, Projected) and self_sum is not None and mixes[:, 1].any():
+            own_gradient = self_sum.pullback(fitted.own_slope(deviation))
+            gradients += mixes[:, 1, None, None] * own_gradient
         return mean, deviation if sigma else None, gradients
 
     # ------------------------------------------------------------------ surfaces
