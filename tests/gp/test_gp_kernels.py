@@ -123,12 +123,15 @@ def test_tiles_match_long_double_from_next_door_to_nowhere(amplitude):
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6),
-    f=st.sampled_from([1, 7, 18, 120]),
+    f=st.sampled_from([1, 2, 3, 7, 18, 120]),
     m=st.integers(1, 40),
     groups=st.integers(1, 2),
     columns=st.sampled_from([0, 1, 10, 60]),
+    projected=st.booleans(),
 )
-def test_there_and_back_is_forward_committee_and_pullback(seed, sizes, f, m, groups, columns):
+def test_there_and_back_is_forward_sigma_and_pullback(
+    seed, sizes, f, m, groups, columns, projected
+):
     rng = np.random.default_rng(seed)
     points, z, gz = case(rng, sizes, f, m, groups)
     inducing = RBF(np.sqrt(f), 1.7).inducing(z, gz)
@@ -136,11 +139,15 @@ def test_there_and_back_is_forward_committee_and_pullback(seed, sizes, f, m, gro
     mixes = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -2.0]])
     wt = np.ascontiguousarray(w.T)
     given_columns = (wt, rho) if columns else None
-    mean, sigma, gradients = inducing.roads(points, points.sizes, alpha, mixes, given_columns)
     rows = inducing.forward(points)
     delta = rows.kappa @ w + np.multiply.outer(points.sizes, rho)
-    norm = np.linalg.norm(delta, axis=1)
-    b = (delta / np.where(norm > 0.0, norm, 1.0)[:, None]) @ w.T
+    norm, own, sign = np.linalg.norm(delta, axis=1), None, 1.0
+    if projected and columns:
+        own, sign = norm**2 * rng.choice([0.5, 3.0], len(norm)), -1.0  # 0.5: σ² below 0 counts as 0
+        norm = np.sqrt(np.maximum(own - norm**2, 0.0))
+    slope = np.where(norm > 0.0, sign / np.where(norm > 0.0, norm, 1.0), 0.0)
+    b = (slope[:, None] * delta) @ w.T
+    mean, sigma, gradients = inducing.roads(points, points.sizes, alpha, mixes, given_columns, own)
     np.testing.assert_allclose(mean, rows.kappa @ alpha, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(sigma, norm, rtol=1e-12, atol=1e-12)
     for (on_mean, on_sigma), gradient in zip(mixes, gradients, strict=True):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp._committee_loops import SIGMA_ALONE, sigma_roads
+from nugget.gp._sigma_loops import SIGMA_ROAD, sigma_roads
 from nugget.gp.linalg import (
     compress,
     compress_gram,
@@ -133,7 +133,7 @@ class Committee:
     def sigma(self, kappa: Array, sizes: Numbers) -> tuple[Array, Array]:
         """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""
         nothing = np.zeros(kappa.shape[1])
-        _, sigma, b = sigma_roads(kappa, sizes, nothing, SIGMA_ALONE, *self.columns, np.empty(0))
+        _, sigma, b = sigma_roads(kappa, sizes, nothing, SIGMA_ROAD, *self.columns, np.empty(0))
         return sigma, b[0]
 
     def local(self, k_rows: Array) -> Array:

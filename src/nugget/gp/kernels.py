@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp._committee_loops import sigma_roads, there_and_back
 from nugget.gp._exponential import exponentials, exponentials_symmetric
 from nugget.gp._loops import (
     all_equal,
@@ -23,6 +22,7 @@ from nugget.gp._loops import (
     self_sums,
     self_sums_pullback,
 )
+from nugget.gp._sigma_loops import sigma_roads, there_and_back
 from nugget.gp._tiles import pullback_rows
 from nugget.gp.points import Points
 

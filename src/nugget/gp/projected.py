@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp._committee_loops import SIGMA_ALONE, sigma_roads
+from nugget.gp._sigma_loops import SIGMA_ROAD, sigma_roads
 from nugget.gp.linalg import (
     compress,
     compress_gram,
@@ -109,7 +109,7 @@ class Projected:
         """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
         nothing = np.zeros(kappa.shape[1])
         _, sigma, b = sigma_roads(
-            kappa, sizes, nothing, SIGMA_ALONE, *self.columns, self.own(self_sum)
+            kappa, sizes, nothing, SIGMA_ROAD, *self.columns, self.own(self_sum)
         )
         return sigma, b[0], self.own_slope(sigma)
 

@@ -13,7 +13,7 @@ from nugget.simd import broadcast, load, store
 # gains more than the cache does.
 _AT_A_TIME, _WIDE = 2**15, 40
 
-SIGMA_ALONE = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
+SIGMA_ROAD = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
 
 
 @njit(cache=True)
