@@ -103,7 +103,7 @@ class Projected:
 
     def sigma_alone(self, kappa: Array, sizes: Numbers, self_sum: Array) -> Array:
         """σ (B,) for those who do not go on to its gradient."""
-        return self._root(kappa, self_sum)
+        return self.rows_sigma(kappa, self_sum)
 
     def sigma(self, kappa: Array, sizes: Numbers, self_sum: Array) -> tuple[Array, Array, Array]:
         """σ (B,), b (B, m) and w (B,) with ∇σ = b·∇κ + w·∇k_ss; both 0 where σ is 0."""
@@ -113,20 +113,16 @@ class Projected:
         )
         return sigma, b[0], self.own_slope(sigma)
 
-    def _root(self, rows: Array, prior_variance: Array) -> Array:
-        """σ of any linear labels: what V leaves of their prior variances."""
+    def local(self, k_rows: Array) -> Array:
+        """σ of each environment's own energy (n,), from kernel rows (n, m)."""
+        return self.rows_sigma(k_rows, np.full(k_rows.shape[0], self.amplitude))
+
+    def rows_sigma(self, rows: Array, prior_variance: Array) -> Array:
+        """σ of linear labels (force components, say): what V leaves of their prior variances."""
         projected: Array = rows @ self.v
         variance = prior_variance - np.einsum("br,br->b", projected, projected)
         # σ² >= 0 in exact arithmetic; what is below zero is round-off and says "known".
         return self.scale * np.sqrt(np.maximum(variance, 0.0))
-
-    def local(self, k_rows: Array) -> Array:
-        """σ of each environment's own energy (n,), from kernel rows (n, m)."""
-        return self._root(k_rows, np.full(k_rows.shape[0], self.amplitude))
-
-    def rows_sigma(self, rows: Array, prior_variance: Array) -> Array:
-        """σ of linear labels (force components) whose prior variances are given."""
-        return self._root(rows, prior_variance)
 
     def state(self) -> dict[str, Array]:
         """Plain arrays that `from_state` turns back into the same fit, bit for bit."""
