@@ -201,6 +201,8 @@ def test_a_batch_equals_its_members(uncertainty: str) -> None:
 def test_an_answer_does_not_depend_on_what_else_is_asked(kind: str, uncertainty: str) -> None:
     """σ alone, σ beside forces and σ with its gradient are made in different ways."""
     pot = fitted(kind, uncertainty)
+    # The projected process subtracts two numbers much larger than σ².
+    close = 1e-10 if uncertainty in ("exact", "sampled") else 1e-8
     several = list(TESTED.values()) if kind == "mixed" else [gold_cluster(8, s) for s in range(5)]
     for images in (several[:1], several):
         whole = pot.predict(images, uncertainty_gradient=True)
@@ -209,7 +211,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(kind: str, uncertainty:
         for part in (beside, alone):
             np.testing.assert_allclose(part.energy, whole.energy, rtol=1e-12)
             np.testing.assert_allclose(
-                part.energy_uncertainty, whole.energy_uncertainty, rtol=1e-10
+                part.energy_uncertainty, whole.energy_uncertainty, rtol=close
             )
         for one, other in zip(beside.forces, whole.forces, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-10 * np.abs(other).max())

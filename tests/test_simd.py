@@ -10,6 +10,7 @@ from nugget.simd import (
     load,
     scale_by_low_bits,
     store,
+    store_columns,
     total,
     totals,
     vector,
@@ -54,6 +55,18 @@ def test_sums():
     sums(a, out)
     np.testing.assert_allclose(out[0, 0], a[0].sum(), rtol=1e-14)
     np.testing.assert_allclose(out[1], a.sum(axis=1), rtol=1e-13)
+
+
+@njit
+def turned(a, out):
+    store_columns(out, 1, load(a, 0, 0), load(a, 1, 0), load(a, 2, 0), load(a, 3, 0))
+
+
+def test_columns_become_rows():
+    a, out = np.arange(16.0).reshape(4, 4), np.zeros((6, 4))
+    turned(a, out)
+    assert np.array_equal(out[1:5], a.T)
+    assert not out[[0, 5]].any()
 
 
 @njit

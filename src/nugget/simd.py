@@ -17,6 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
+from nugget.jit import njit
+
 _DOUBLES = ir.VectorType(ir.DoubleType(), 4)
 _INTEGERS = ir.VectorType(ir.IntType(64), 4)
 _intrinsic: Any = intrinsic  # calls leave out the first argument, which type checkers miss
@@ -120,22 +122,53 @@ def total(typing: Any, vector: Any) -> Any:
     return types.float64(VEC4), generate
 
 
+def _pick(builder: Any, x: Any, y: Any, lanes: list[int]) -> Any:
+    """Four of the numbers x₀ … x₃, y₀ … y₃."""
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), 4), lanes)
+    return builder.shuffle_vector(x, y, mask)
+
+
 @_intrinsic
 def totals(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """The sums of four vectors, as one vector."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def pick(x: Any, y: Any, lanes: list[int]) -> Any:
-            mask = ir.Constant(ir.VectorType(ir.IntType(32), 4), lanes)
-            return builder.shuffle_vector(x, y, mask)
-
         def halves(x: Any, y: Any) -> Any:  # x₀+x₁, y₀+y₁, x₂+x₃, y₂+y₃
-            return builder.fadd(pick(x, y, [0, 4, 2, 6]), pick(x, y, [1, 5, 3, 7]))
+            even, odd = _pick(builder, x, y, [0, 4, 2, 6]), _pick(builder, x, y, [1, 5, 3, 7])
+            return builder.fadd(even, odd)
 
         x, y = halves(*args[:2]), halves(*args[2:])
-        return builder.fadd(pick(x, y, [0, 1, 4, 5]), pick(x, y, [2, 3, 6, 7]))
+        low, high = _pick(builder, x, y, [0, 1, 4, 5]), _pick(builder, x, y, [2, 3, 6, 7])
+        return builder.fadd(low, high)
 
     return VEC4(VEC4, VEC4, VEC4, VEC4), generate
+
+
+@_intrinsic
+def transpose(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """(a₀, b₀, c₀, d₀), (a₁, b₁, c₁, d₁), and so on."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        even = [_pick(builder, x, y, [0, 4, 2, 6]) for x, y in (args[:2], args[2:])]
+        odd = [_pick(builder, x, y, [1, 5, 3, 7]) for x, y in (args[:2], args[2:])]
+        columns = [
+            _pick(builder, half[0], half[1], lanes)
+            for lanes in ([0, 1, 4, 5], [2, 3, 6, 7])
+            for half in (even, odd)
+        ]
+        return context.make_tuple(builder, signature.return_type, columns)
+
+    return types.UniTuple(VEC4, 4)(VEC4, VEC4, VEC4, VEC4), generate
+
+
+@njit(cache=True, inline="always")
+def store_columns(array: Any, i: int, a: Vec4, b: Vec4, c: Vec4, d: Vec4) -> None:
+    """array[i + k, :4] = (a_k, b_k, c_k, d_k) for k = 0 … 3."""
+    first, second, third, fourth = transpose(a, b, c, d)
+    store(array, i, 0, first)
+    store(array, i + 1, 0, second)
+    store(array, i + 2, 0, third)
+    store(array, i + 3, 0, fourth)
 
 
 @_intrinsic

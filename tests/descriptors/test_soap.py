@@ -171,6 +171,24 @@ def test_bad_input_is_named_with_a_remedy() -> None:
         soap.compute(good).pullback(np.zeros((6, 5)))
 
 
+def test_atoms_on_top_of_each_other_leave_the_rest_of_a_batch_alone() -> None:
+    good = gold_cluster(6, 0)
+    close = good.copy()
+    close.positions[4] = close.positions[1]
+    soap = SOAP(["Au"])
+    env = soap.compute([good, close, good], strict=False)
+    assert env.coincident.tolist() == [1]
+    grad = np.random.default_rng(0).normal(size=env.values.shape)
+    back = env.batch.split(env.pullback(grad))
+    assert all(np.isfinite(g).all() for g in back)
+    alone = soap.compute(good)
+    assert not alone.has_coincident
+    for s in (0, 2):
+        rows = env.owner == s
+        np.testing.assert_array_equal(env.values[rows], alone.values)
+        np.testing.assert_array_equal(back[s], alone.pullback(grad[rows]))
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -1,4 +1,4 @@
-"""The functions of one pair: radial functions and solid harmonics, with their derivatives."""
+"""The functions of four pairs at a time: radial functions and solid harmonics, with derivatives."""
 
 from __future__ import annotations
 
@@ -6,15 +6,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.jit import FAST, njit
-from nugget.simd import Vec4, load
+from nugget.simd import Vec4, broadcast, load, store
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Closer than this, two atoms are one by mistake (Å).
+TOO_CLOSE = 0.1
 
 
 @njit(cache=True, inline="always")
 def padded(n_max: int) -> int:
     """Room for n_max radial functions: a multiple of four, so that they go four at a time."""
     return (n_max + 3) // 4 * 4
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def next_four(
+    p: int, positions: Floats, i: Ints, j: Ints, shift: Floats, cutoff: float, d: Floats, pair: Ints
+) -> tuple[int, int, int]:
+    """The next up to four pairs within the cutoff, from pair p on: pair (4,) and d (4, 4).
+
+    d holds the lines x, y, z and r. Returns where to go on, how many pairs there are (0 at the end;
+    lanes that are left repeat the first), and the first pair skipped as too close (−1 if none).
+    """
+    count, close = 0, -1
+    while p < len(i) and count < 4:
+        a, b = i[p], j[p]
+        x = positions[b, 0] + shift[p, 0] - positions[a, 0]
+        y = positions[b, 1] + shift[p, 1] - positions[a, 1]
+        z = positions[b, 2] + shift[p, 2] - positions[a, 2]
+        r = np.sqrt(x * x + y * y + z * z)
+        if r < TOO_CLOSE:
+            close = p if close < 0 else close
+        elif r < cutoff:
+            d[0, count], d[1, count], d[2, count], d[3, count] = x, y, z, r
+            pair[count] = p
+            count += 1
+        p += 1
+    for lane in range(count, 4):
+        d[:, lane] = d[:, 0]
+        pair[lane] = pair[0]
+    return p, count, close
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def interval(r: float, inverse_step: float, last: int) -> tuple[int, float]:
+    """The interval of `radial.table` that holds r, and where in it: u in [0, 1]."""
+    k = min(int(r * inverse_step), last)
+    return k, r * inverse_step - k
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
@@ -32,58 +72,63 @@ def radial_slope(c: Floats, q: int, u: float) -> Vec4:
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def harmonics(
-    x: float, y: float, z: float, l_max: int, norm: Floats, q: Floats, xy: Floats, solid: Floats
-) -> None:
-    """Real solid harmonics r^l Y_lm up to l_max.
+def harmonics(d: Floats, l_max: int, norm: Floats, q: Floats, xy: Floats, solid: Floats) -> None:
+    """Real solid harmonics r^l Y_lm up to l_max of four pairs: solid[lm].
 
-    q[l, m] holds r^(l−m) P_l^m / sin^m (a polynomial in z and r²), xy[0, m] + i xy[1, m] is
-    (x + iy)^m; their products, times norm, are the harmonics.
+    q[l·(l_max + 1) + m] holds r^(l−m) P_l^m / sin^m (a polynomial in z and r²), and
+    xy[2m] + i xy[2m + 1] is (x + iy)^m; their products, times norm, are the harmonics.
     """
+    x, y, z, w = load(d, 0, 0), load(d, 1, 0), load(d, 2, 0), l_max + 1
     r2 = x * x + y * y + z * z
-    xy[0, 0] = 1.0
-    xy[1, 0] = 0.0
-    q[0, 0] = 1.0
+    store(xy, 0, 0, broadcast(1.0))
+    store(xy, 1, 0, broadcast(0.0))
+    store(q, 0, 0, broadcast(1.0))
     for m in range(1, l_max + 1):
-        xy[0, m] = x * xy[0, m - 1] - y * xy[1, m - 1]
-        xy[1, m] = y * xy[0, m - 1] + x * xy[1, m - 1]
-        q[m, m] = (2 * m - 1) * q[m - 1, m - 1]
+        cos, sin = load(xy, 2 * m - 2, 0), load(xy, 2 * m - 1, 0)
+        store(xy, 2 * m, 0, x * cos - y * sin)
+        store(xy, 2 * m + 1, 0, y * cos + x * sin)
+        store(q, m * w + m, 0, (2.0 * m - 1.0) * load(q, (m - 1) * w + m - 1, 0))
     for m in range(l_max):
-        q[m + 1, m] = (2 * m + 1) * z * q[m, m]
+        store(q, (m + 1) * w + m, 0, (2.0 * m + 1.0) * z * load(q, m * w + m, 0))
         for degree in range(m + 2, l_max + 1):
-            q[degree, m] = (
-                (2 * degree - 1) * z * q[degree - 1, m] - (degree + m - 1) * r2 * q[degree - 2, m]
-            ) / (degree - m)
+            up = ((2.0 * degree - 1.0) / (degree - m)) * z * load(q, (degree - 1) * w + m, 0)
+            down = ((degree + m - 1.0) / (degree - m)) * r2 * load(q, (degree - 2) * w + m, 0)
+            store(q, degree * w + m, 0, up - down)
     for degree in range(l_max + 1):
         middle = degree * degree + degree
-        solid[middle] = norm[middle] * q[degree, 0]
+        store(solid, middle, 0, norm[middle] * load(q, degree * w, 0))
         for m in range(1, degree + 1):
-            p = norm[middle + m] * q[degree, m]
-            solid[middle + m] = p * xy[0, m]
-            solid[middle - m] = p * xy[1, m]
+            p = norm[middle + m] * load(q, degree * w + m, 0)
+            store(solid, middle + m, 0, p * load(xy, 2 * m, 0))
+            store(solid, middle - m, 0, p * load(xy, 2 * m + 1, 0))
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
 def harmonics_gradient(
-    x: float, y: float, l_max: int, norm: Floats, q: Floats, xy: Floats, gradient: Floats
+    d: Floats, l_max: int, norm: Floats, q: Floats, xy: Floats, gradient: Floats
 ) -> None:
-    """∇S_lm, (3, lm), from what `harmonics` left in q and xy.
+    """∇S_lm of four pairs, gradient[3·lm + axis], from what `harmonics` left in q and xy.
 
     ∂q_lm/∂x = −x q_(l−1)(m+1), likewise for y, and ∂q_lm/∂z = (l+m) q_(l−1)m.
     """
+    x, y, w, zero = load(d, 0, 0), load(d, 1, 0), l_max + 1, broadcast(0.0)
     for degree in range(l_max + 1):
         middle = degree * degree + degree
         for m in range(degree + 1):
             n = norm[middle + m]
-            across = -n * q[degree - 1, m + 1] if m + 1 <= degree - 1 else 0.0
-            along = n * (degree + m) * q[degree - 1, m] if m <= degree - 1 else 0.0
-            ring = n * m * q[degree, m]
-            down = max(m - 1, 0)
-            cos, sin, dcos, dsin = xy[0, m], xy[1, m], xy[0, down], xy[1, down]
-            gradient[0, middle + m] = across * x * cos + ring * dcos
-            gradient[1, middle + m] = across * y * cos - ring * dsin
-            gradient[2, middle + m] = along * cos
+            below = (degree - 1) * w + m
+            across = (-n) * load(q, below + 1, 0) if m + 1 <= degree - 1 else zero
+            along = (n * (degree + m)) * load(q, below, 0) if m <= degree - 1 else zero
+            ring = (n * m) * load(q, degree * w + m, 0)
+            down = 2 * max(m - 1, 0)
+            cos, sin = load(xy, 2 * m, 0), load(xy, 2 * m + 1, 0)
+            dcos, dsin = load(xy, down, 0), load(xy, down + 1, 0)
+            to = 3 * (middle + m)
+            store(gradient, to, 0, across * x * cos + ring * dcos)
+            store(gradient, to + 1, 0, across * y * cos - ring * dsin)
+            store(gradient, to + 2, 0, along * cos)
             if m > 0:
-                gradient[0, middle - m] = across * x * sin + ring * dsin
-                gradient[1, middle - m] = across * y * sin + ring * dcos
-                gradient[2, middle - m] = along * sin
+                to = 3 * (middle - m)
+                store(gradient, to, 0, across * x * sin + ring * dsin)
+                store(gradient, to + 1, 0, across * y * sin + ring * dcos)
+                store(gradient, to + 2, 0, along * sin)

@@ -6,13 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.descriptors._basis import (
+    TOO_CLOSE,
     harmonics,
     harmonics_gradient,
+    interval,
+    next_four,
     padded,
     radial_slope,
     radial_value,
 )
-from nugget.descriptors._loops import TOO_CLOSE
 from nugget.jit import FAST, njit
 from nugget.simd import store
 
@@ -59,63 +61,59 @@ def jacobian(
     out = np.zeros((count, 3, n_features))
     h = np.empty((l_max + 1, width))
     dh = np.empty((l_max + 1, width))
-    q = np.empty((l_max + 1, l_max + 1))
-    xy = np.empty((2, l_max + 1))
-    solid = np.empty(n_lm)
-    gradient = np.empty((3, n_lm))
-    d = np.empty(3)
+    q, xy = np.empty((n_lm, 4)), np.empty((2 * l_max + 2, 4))
+    solid, gradient = np.empty((n_lm, 4)), np.empty((3 * n_lm, 4))
+    d, pair = np.empty((4, 4)), np.empty(4, dtype=np.int64)
     dc = np.empty((2 * l_max + 1, n_max))
     product = np.empty((n_max, n_nu))
-    row = 0
-    for p in range(len(i)):
-        a, b = i[p], j[p]
-        for axis in range(3):
-            d[axis] = positions[b, axis] + shift[p, axis] - positions[a, axis]
-        r = np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
-        if r >= cutoff or r < TOO_CLOSE:
-            continue
-        k = min(int(r * inverse_step), len(table) - 1)
-        u = r * inverse_step - k
-        for degree in range(l_max + 1):
-            for n in range(0, width, 4):
-                store(h, degree, n, radial_value(table[k], degree * width + n, u))
-                slope = inverse_step * radial_slope(table[k], degree * width + n, u)
-                store(dh, degree, n, slope)
-        harmonics(d[0], d[1], d[2], l_max, norm, q, xy, solid)
-        harmonics_gradient(d[0], d[1], l_max, norm, q, xy, gradient)
-        for side in range(2):
-            # Seen from b the neighbour a lies at −d; S_lm(−d) = (−1)^l S_lm(d), and the chain rule
-            # through −d adds one more sign.
-            me, other = (a, b) if side == 0 else (b, a)
-            slot = species[other] * n_max
-            centre[row] = me
-            neighbour[row] = other
-            for axis in range(3):
-                vector[row, axis] = d[axis] if side == 0 else -d[axis]
+    p, row = 0, 0
+    while True:
+        p, among, _ = next_four(p, positions, i, j, shift, cutoff, d, pair)
+        if among == 0:
+            break
+        harmonics(d, l_max, norm, q, xy, solid)
+        harmonics_gradient(d, l_max, norm, q, xy, gradient)
+        for lane in range(among):
+            a, b = i[pair[lane]], j[pair[lane]]
+            k, u = interval(d[3, lane], inverse_step, len(table) - 1)
             for degree in range(l_max + 1):
-                low = degree * degree
-                sign = 1.0 if side == 0 else (1.0 if degree % 2 == 1 else -1.0)
+                for n in range(0, width, 4):
+                    store(h, degree, n, radial_value(table[k], degree * width + n, u))
+                    slope = inverse_step * radial_slope(table[k], degree * width + n, u)
+                    store(dh, degree, n, slope)
+            for side in range(2):
+                # Seen from b the neighbour a lies at −d; S_lm(−d) = (−1)^l S_lm(d), and the chain
+                # rule through −d adds one more sign.
+                me, other = (a, b) if side == 0 else (b, a)
+                slot = species[other] * n_max
+                centre[row] = me
+                neighbour[row] = other
                 for axis in range(3):
-                    for m in range(2 * degree + 1):
-                        along = solid[low + m] * d[axis] / r
-                        turn = gradient[axis, low + m]
-                        for n in range(n_max):
-                            dc[m, n] = sign * (dh[degree, n] * along + h[degree, n] * turn)
-                    product[:] = 0.0
-                    for m in range(2 * degree + 1):
-                        for kind in range(n_species):
-                            line = c[me, kind, (low + m) * width : (low + m + 1) * width]
+                    vector[row, axis] = d[axis, lane] if side == 0 else -d[axis, lane]
+                for degree in range(l_max + 1):
+                    low = degree * degree
+                    sign = 1.0 if side == 0 else (1.0 if degree % 2 == 1 else -1.0)
+                    for axis in range(3):
+                        for m in range(2 * degree + 1):
+                            along = solid[low + m, lane] * d[axis, lane] / d[3, lane]
+                            turn = gradient[3 * (low + m) + axis, lane]
                             for n in range(n_max):
-                                left = dc[m, n] * factor[degree]
-                                target = product[n, kind * n_max : (kind + 1) * n_max]
-                                for v in range(n_max):
-                                    target[v] += left * line[v]
-                    for n in range(n_max):
-                        own = slot + n
-                        for v in range(n_nu):
-                            f = feature[degree, min(own, v), max(own, v)]
-                            out[row, axis, f] += product[n, v]
-                        # c² has twice the slope; the loop above met ν = ν' once.
-                        out[row, axis, feature[degree, own, own]] += product[n, own]
-            row += 1
+                                dc[m, n] = sign * (dh[degree, n] * along + h[degree, n] * turn)
+                        product[:] = 0.0
+                        for m in range(2 * degree + 1):
+                            for kind in range(n_species):
+                                line = c[me, kind, (low + m) * width : (low + m + 1) * width]
+                                for n in range(n_max):
+                                    left = dc[m, n] * factor[degree]
+                                    target = product[n, kind * n_max : (kind + 1) * n_max]
+                                    for v in range(n_max):
+                                        target[v] += left * line[v]
+                        for n in range(n_max):
+                            own = slot + n
+                            for v in range(n_nu):
+                                f = feature[degree, min(own, v), max(own, v)]
+                                out[row, axis, f] += product[n, v]
+                            # c² has twice the slope; the loop above met ν = ν' once.
+                            out[row, axis, feature[degree, own, own]] += product[n, own]
+                row += 1
     return centre, neighbour, vector, out

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nugget.descriptors._basis import padded
 from nugget.jit import FAST, njit
-from nugget.simd import broadcast, load, store
+from nugget.simd import Vec4, broadcast, load, store, store_columns, transpose, vector
 
 Floats = NDArray[np.float64]
 
@@ -42,46 +42,77 @@ def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Float
 def power_spectrum_adjoint(
     c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...]
 ) -> Floats:
-    """∂/∂c of Σ grad·x, shape (R, *c.shape), for R gradients (R, atoms, features)."""
+    """∂/∂c of Σ grad·x, shape (R, *c.shape), for R gradients (R, atoms, features).
+
+    Vectors hold one number of each of four atoms: ct has their c, and g[l, ν', a, n] the gradient
+    by c_lmν c_lmν' with ν = (a, n), as a whole matrix.
+    """
     n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), padded(len(radials))
-    bar = np.zeros((len(grad), n_atoms, n_species, c.shape[2]))
-    # The gradient of one pair of species and one l, as a matrix and transposed.
-    g, gt = np.zeros((n_max, width)), np.zeros((n_max, width))
-    for r in range(len(grad)):
-        for atom in range(n_atoms):
-            row, at, to, f = grad[r, atom], c[atom], bar[r, atom], 0
-            for a in range(n_species):
-                for b in range(a, n_species):
-                    for degree in range(len(factor)):
-                        low, high = degree * degree * width, (degree + 1) * (degree + 1) * width
-                        for n in range(n_max):
-                            for k in range(n if a == b else 0, n_max):
-                                g[n, k] = factor[degree] * row[f]
-                                f += 1
-                        if a == b:
-                            # x has c_n c_k once for n < k: both get it; c_n² has twice the slope.
-                            for n in range(n_max):
-                                g[n, n] *= 2.0
-                                for k in range(n):
-                                    g[n, k] = g[k, n]
-                            _add_products(to, a, at, a, low, high, width, g)
-                        else:
-                            for n in range(n_max):
-                                for k in range(n_max):
-                                    gt[k, n] = g[n, k]
-                            _add_products(to, a, at, b, low, high, width, gt)
-                            _add_products(to, b, at, a, low, high, width, g)
+    n_lm, last = len(factor) ** 2, n_atoms - 1
+    bar = np.empty((len(grad), n_atoms, n_species, n_lm * width))
+    ct = np.empty((n_species * n_lm * width, 4))
+    g = np.zeros((len(factor) * n_species * n_max * n_species * width, 4))
+    for i in range(0, n_atoms, 4):
+        # Atoms that are missing at the end are copies of the last.
+        i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+        c0, c1, c2, c3 = c[i], c[i1], c[i2], c[i3]
+        for a in range(n_species):
+            for q in range(0, n_lm * width, 4):
+                line, to = load(c0, a, q), a * n_lm * width + q
+                store_columns(ct, to, line, load(c1, a, q), load(c2, a, q), load(c3, a, q))
+        for r in range(len(grad)):
+            g0, g1, g2, g3 = grad[r, i], grad[r, i1], grad[r, i2], grad[r, i3]
+            _as_matrices(g0, g1, g2, g3, factor, n_species, n_max, g)
+            c0, c1, c2, c3 = bar[r, i], bar[r, i1], bar[r, i2], bar[r, i3]
+            for degree in range(len(factor)):
+                for lm in range(degree * degree, (degree + 1) * (degree + 1)):
+                    for a in range(n_species):
+                        for n in range(0, width, 4):
+                            p0, p1, p2, p3 = _products(
+                                ct, g, degree, lm, n_lm, a, n, n_species, n_max
+                            )
+                            store(c0, a, lm * width + n, p0)
+                            store(c1, a, lm * width + n, p1)
+                            store(c2, a, lm * width + n, p2)
+                            store(c3, a, lm * width + n, p3)
     return bar
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
-def _add_products(
-    out: Floats, a: int, at: Floats, b: int, low: int, high: int, width: int, g: Floats
-) -> None:
-    """out[a, lm + k] += Σ_n at[b, lm + n] g[n, k] for lm from low to high."""
-    for lm in range(low, high, width):
-        for k in range(0, width, 4):
-            sums = load(out, a, lm + k)
-            for n in range(len(g)):
-                sums += at[b, lm + n] * load(g, n, k)
-            store(out, a, lm + k, sums)
+def _as_matrices(
+    g0: Floats, g1: Floats, g2: Floats, g3: Floats, factor: Floats, n_species: int, n_max: int,
+    out: Floats,
+) -> None:  # fmt: skip
+    """Gradients of four atoms by all c_ν c_ν': out[((l·ν' + ν')·species + a)·width + n]."""
+    width, n_nu, f = padded(n_max), n_species * n_max, 0
+    for a in range(n_species):
+        for b in range(a, n_species):
+            for degree in range(len(factor)):
+                for n in range(n_max):
+                    for k in range(n if a == b else 0, n_max):
+                        v = factor[degree] * vector(g0[f], g1[f], g2[f], g3[f])
+                        if a == b and n == k:  # c_n² has twice the slope
+                            v = 2.0 * v
+                        first, second = degree * n_nu + a * n_max + n, degree * n_nu + b * n_max + k
+                        store(out, (first * n_species + b) * width + k, 0, v)
+                        store(out, (second * n_species + a) * width + n, 0, v)
+                        f += 1
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def _products(
+    ct: Floats, g: Floats, degree: int, lm: int, n_lm: int, a: int, n: int, n_species: int,
+    n_max: int,
+) -> tuple[Vec4, Vec4, Vec4, Vec4]:  # fmt: skip
+    """Σ_ν' g[l, ν', a, n …] c_lmν' for four n; one vector for each of the four atoms."""
+    width, n_nu, zero = padded(n_max), n_species * n_max, broadcast(0.0)
+    p0, p1, p2, p3 = zero, zero, zero, zero
+    for b in range(n_species):
+        for k in range(n_max):
+            c, nu = load(ct, (b * n_lm + lm) * width + k, 0), degree * n_nu + b * n_max + k
+            at = (nu * n_species + a) * width + n
+            p0 += c * load(g, at, 0)
+            p1 += c * load(g, at + 1, 0)
+            p2 += c * load(g, at + 2, 0)
+            p3 += c * load(g, at + 3, 0)
+    return transpose(p0, p1, p2, p3)

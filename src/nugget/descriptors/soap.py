@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nugget.batch import Batch, Pairs, as_batch, find_pairs
 from nugget.descriptors import _jacobian, _loops, radial
+from nugget.descriptors._basis import TOO_CLOSE
 from nugget.errors import NuggetError
 
 Floats = NDArray[np.float64]
@@ -293,5 +294,5 @@ def _refuse_coincident(batch: Batch, pairs: Pairs, p: int) -> None:
     distance = np.linalg.norm(batch.positions[j] + pairs.shift[p] - batch.positions[i])
     raise NuggetError(
         f"Structure {batch.first + s}: atoms {i - start} and {j - start} are {distance:.3g} Å "
-        f"apart (less than {_loops.TOO_CLOSE} Å); move them apart or remove the structure."
+        f"apart (less than {TOO_CLOSE} Å); move them apart or remove the structure."
     )
