@@ -48,13 +48,14 @@ def coefficients_adjoint(
     l_max, width = len(degrees) - 1, padded(len(radials))
     n_lm = (l_max + 1) ** 2
     by_row = bar.reshape((n_rhs, len(positions) * n_species, n_lm * width))
-    by_atom = np.zeros((n_rhs, len(positions), 4))  # the fourth is always 0
+    # The fourth number is always 0; lanes without a pair of their own add to the last row.
+    by_atom = np.zeros((n_rhs, len(positions) + 1, 4))
     strain = np.zeros((n_rhs, n_structures, 3, 3))
     q, xy = np.empty((n_lm, 4)), np.empty((2 * l_max + 2, 4))
     solid, gradient = np.empty((n_lm, 4)), np.empty((3 * n_lm, 4))
     h, slope = np.empty(((l_max + 1) * width, 4)), np.empty(((l_max + 1) * width, 4))
     d, g, pair = np.empty((4, 4)), np.empty((4, 4)), np.empty(4, dtype=np.int64)
-    rows = np.empty((2, 4), dtype=np.int64)
+    ends, rows = np.empty((2, 4), dtype=np.int64), np.empty((2, 4), dtype=np.int64)
     p, s, zero = 0, 0, broadcast(0.0)
     while True:
         p, count, _ = next_four(p, positions, i, j, shift, cutoff, d, pair)
@@ -72,6 +73,8 @@ def coefficients_adjoint(
             a, b = i[pair[lane]], j[pair[lane]]
             rows[0, lane] = a * n_species + species[b]
             rows[1, lane] = b * n_species + species[a]
+            ends[0, lane] = a if lane < count else len(positions)
+            ends[1, lane] = b if lane < count else len(positions)
             d[3, lane] = len(table) / cutoff / d[3, lane]
         # u = r·len(table)/cutoff, so that ∂/∂d of u is d·len(table)/cutoff/r.
         x, y, z, over_r = load(d, 0, 0), load(d, 1, 0), load(d, 2, 0), load(d, 3, 0)
@@ -81,8 +84,8 @@ def coefficients_adjoint(
             )
             along = along * over_r
             store_columns(g, 0, by_x + along * x, by_y + along * y, by_z + along * z, zero)
-            for lane in range(count):
-                a, b, by_d = i[pair[lane]], j[pair[lane]], load(g, lane, 0)
+            for lane in range(4):
+                a, b, by_d = ends[0, lane], ends[1, lane], load(g, lane, 0)
                 store(by_atom[rhs], b, 0, load(by_atom[rhs], b, 0) + by_d)
                 store(by_atom[rhs], a, 0, load(by_atom[rhs], a, 0) - by_d)
             for lane in range(count if shifted else 0):
@@ -94,7 +97,7 @@ def coefficients_adjoint(
         for s in range(n_structures):
             for atom in range(offsets[s], offsets[s + 1]):
                 _add_outer(strain[rhs, s], by_atom[rhs, atom], positions[atom])
-    return by_atom[:, :, :3].copy(), strain
+    return by_atom[:, :-1, :3].copy(), strain
 
 
 @njit(cache=True, fastmath=FAST, inline="always")
@@ -126,6 +129,8 @@ def _contract(
     along, by_x, by_y, by_z = zero, zero, zero, zero
     for degree in range(l_max + 1):
         sign = 1.0 if degree % 2 == 0 else -1.0
+        # Sums of their own for each l: shorter chains of products that wait for each other.
+        slide, turn_x, turn_y, turn_z = zero, zero, zero, zero
         for lm in range(degree * degree, (degree + 1) * (degree + 1)):
             with_h, with_slope = zero, zero
             for n in range(0, width, 4):
@@ -147,11 +152,15 @@ def _contract(
                 if n + 3 < n_max:
                     with_h += c3 * load(h, to + 3, 0)
                     with_slope += c3 * load(slope, to + 3, 0)
-            along += with_slope * load(solid, lm, 0)
+            slide += with_slope * load(solid, lm, 0)
             if degree > 0:
-                by_x += with_h * load(gradient, 3 * lm, 0)
-                by_y += with_h * load(gradient, 3 * lm + 1, 0)
-                by_z += with_h * load(gradient, 3 * lm + 2, 0)
+                turn_x += with_h * load(gradient, 3 * lm, 0)
+                turn_y += with_h * load(gradient, 3 * lm + 1, 0)
+                turn_z += with_h * load(gradient, 3 * lm + 2, 0)
+        along += slide
+        by_x += turn_x
+        by_y += turn_y
+        by_z += turn_z
     return along, by_x, by_y, by_z
 
 

@@ -52,7 +52,7 @@ def there_and_back(
         mean[s:end], sigma[s:end], weights = sigma_roads(
             kappa, sizes[s:end], alpha, mixes, wt, rho, own[s:end]
         )
-        gradients[:, a:b] = pullback_rows(k, weights, within, zt, xs, scale)
+        pullback_rows(k, weights, within, zt, xs, scale, gradients, a)
         s = end
     return mean, sigma, gradients
 
@@ -123,15 +123,16 @@ def _combine(
     """out[s] += Σ_c delta[s, c] wt[c], from the last: those rows may still be in the cache."""
     m, c = wt.shape[1], len(wt)
     whole = m - m % 4
-    while c >= 4:
-        c -= 4
-        d0, d1 = broadcast(delta[s, c]), broadcast(delta[s, c + 1])
-        d2, d3 = broadcast(delta[s, c + 2]), broadcast(delta[s, c + 3])
+    while c >= 5:
+        c -= 5
+        d0, d1, d2 = broadcast(delta[s, c]), broadcast(delta[s, c + 1]), broadcast(delta[s, c + 2])
+        d3, d4 = broadcast(delta[s, c + 3]), broadcast(delta[s, c + 4])
         for j in range(0, whole, 4):
             low = load(out, s, j) + d0 * load(wt, c, j)
             low += d1 * load(wt, c + 1, j)
             high = d2 * load(wt, c + 2, j)
             high += d3 * load(wt, c + 3, j)
+            high += d4 * load(wt, c + 4, j)
             store(out, s, j, low + high)
     while c > 0:
         c -= 1

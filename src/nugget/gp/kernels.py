@@ -140,7 +140,8 @@ class _Block:
         n, m = k.shape
         if weights.ndim == 1:
             return self.pullback(xs, k, np.array([0, n]), weights.reshape(1, 1, m))[0]
-        found: Array = pullback_rows(k, weights, offsets, self.zt, xs, self.scale)
+        found = np.empty((len(weights), *xs.shape))
+        pullback_rows(k, weights, offsets, self.zt, xs, self.scale, found, 0)
         return found
 
 
