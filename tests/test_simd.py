@@ -5,6 +5,7 @@ import pytest
 from numba import njit
 
 from nugget.simd import (
+    aligned,
     at_least,
     broadcast,
     load,
@@ -55,6 +56,16 @@ def test_sums():
     sums(a, out)
     np.testing.assert_allclose(out[0, 0], a[0].sum(), rtol=1e-14)
     np.testing.assert_allclose(out[1], a.sum(axis=1), rtol=1e-13)
+
+
+def test_aligned_copies_start_with_a_cache_line():
+    for size in range(1, 40):
+        a = np.arange(3.0 * size).reshape(size, 3).T  # with gaps
+        copy = aligned(a)
+        assert np.array_equal(copy, a)
+        assert copy.ctypes.data % 64 == 0
+        assert copy.flags.c_contiguous
+        assert not np.shares_memory(copy, a)
 
 
 @njit

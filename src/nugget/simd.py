@@ -12,19 +12,35 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
+from numpy.typing import NDArray
 
 from nugget.jit import njit
 
+_LINE = 64  # bytes of a cache line
 _DOUBLES = ir.VectorType(ir.DoubleType(), 4)
 _INTEGERS = ir.VectorType(ir.IntType(64), 4)
 _intrinsic: Any = intrinsic  # calls leave out the first argument, which type checkers miss
 _FLAGS = ("contract", "nsz", "arcp")  # as in jit.FAST
 
 Vec4 = Any  # in annotations; outside compiled functions there is no such thing
+
+
+def aligned(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A copy without gaps that starts with a cache line.
+
+    NumPy promises 16 bytes only; a vector that lies across two lines takes two loads, which made
+    long loops over an unlucky array 2 to 4 % slower.
+    """
+    room = np.empty(array.size + _LINE // 8)
+    start = -room.ctypes.data % _LINE // 8
+    copy = room[start : start + array.size].reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 class Vec4Type(types.Type):

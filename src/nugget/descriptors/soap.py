@@ -17,6 +17,7 @@ from nugget.batch import Batch, Pairs, as_batch, find_pairs
 from nugget.descriptors import _jacobian, _loops, radial
 from nugget.descriptors._basis import TOO_CLOSE
 from nugget.errors import NuggetError
+from nugget.simd import aligned
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -245,7 +246,7 @@ def _make_tables(soap: SOAP) -> _Tables:
     index = np.full(len(chemical_symbols), -1, dtype=np.int64)
     index[[atomic_numbers[s] for s in soap.species]] = np.arange(len(soap.species))
     return _Tables(
-        radial=table,
+        radial=aligned(table),
         centre=centre,
         norm=_harmonic_norms(l_max),
         factor=np.pi * np.sqrt(8.0 / (2 * np.arange(l_max + 1) + 1)),

@@ -26,6 +26,7 @@ from nugget.gp.linalg import (
     solve,
 )
 from nugget.gp.regression import ENERGY, SparseRegression
+from nugget.simd import aligned
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.float64] | NDArray[np.int64]
@@ -117,7 +118,7 @@ class Committee:
     def columns(self) -> tuple[Array, Array]:
         """(Wᵀ, ρ), as the compiled loops want them."""
         w, rho = self.weights
-        return np.ascontiguousarray(w.T), rho
+        return aligned(w.T), rho
 
     def deviations(self, kappa: Array, sizes: Numbers) -> Array:
         """δ = κW + Nρ (B, q)."""

@@ -25,6 +25,7 @@ from nugget.gp._loops import (
 from nugget.gp._sigma_loops import sigma_roads, there_and_back
 from nugget.gp._tiles import pullback_rows
 from nugget.gp.points import Points
+from nugget.simd import aligned
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -109,7 +110,7 @@ class _Block:
         self.amplitude = kernel.amplitude
         self.scale = 1.0 / kernel.length_scale
         self.centre = z.mean(axis=0)
-        self.zt = np.ascontiguousarray(((z - self.centre) * self.scale).T)
+        self.zt = aligned(((z - self.centre) * self.scale).T)
         self.half = 0.5 * np.einsum("ij,ij->j", self.zt, self.zt)
 
     def scaled(self, x: Array) -> tuple[Array, Array]:

@@ -22,6 +22,7 @@ from nugget.gp.linalg import (
     update_qr,
 )
 from nugget.gp.regression import SparseRegression
+from nugget.simd import aligned
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.float64] | NDArray[np.int64]
@@ -90,7 +91,7 @@ class Projected:
     @cached_property
     def columns(self) -> tuple[Array, Array]:
         """(Vᵀ, 0) with the scale in it, as the compiled loops want them."""
-        return np.ascontiguousarray(self.scale * self.v.T), np.zeros(self.v.shape[1])
+        return aligned(self.scale * self.v.T), np.zeros(self.v.shape[1])
 
     def own(self, self_sum: Array) -> Array:
         """Prior variances (B,) of structures, from k_ss."""
