@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numba.core import event
+from numpy.typing import NDArray
 
-__all__ = ["FAST", "njit"]
+__all__ = ["FAST", "njit", "part_end"]
 
 # No "reassoc" and no "nnan": sums keep their order and NaN stays NaN.
 FAST = {"contract", "nsz", "arcp"}
@@ -32,3 +34,12 @@ class _Announcer(event.Listener):
 
 
 event.register("numba:compile", _Announcer())
+
+
+@njit(cache=True)
+def part_end(offsets: NDArray[np.int64], start: int, rows: int) -> int:
+    """End of a part of a batch: from structure `start` on at most `rows` rows, or one structure."""
+    end = start + 1
+    while end < len(offsets) - 1 and offsets[end + 1] - offsets[start] <= rows:
+        end += 1
+    return end

@@ -28,6 +28,8 @@ def coefficients_adjoint(
     species: Ints,
     offsets: Ints,
     pair_offsets: Ints,
+    first: int,
+    end: int,
     i: Ints,
     j: Ints,
     shift: Floats,
@@ -36,29 +38,32 @@ def coefficients_adjoint(
     cutoff: float,
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
-) -> tuple[Floats, Floats]:
+    by_position: Floats,
+    strain: Floats,
+) -> None:
     """∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3) of Σ bar·c.
 
+    For structures from first to end, whose atoms bar holds; strain has to be 0 before.
     With C̄ the sum of what both ends of a pair ask for, g = ∂/∂d is
     Σ_lm (Σ_n C̄_nlm h'_nl) S_lm d/r + Σ_lm (Σ_n C̄_nlm h_nl) ∇S_lm. By strain it is Σ g dᵀ over
     pairs; with d = x_b + shift − x_a that is the sum over atoms of (∂/∂x) xᵀ, and g shiftᵀ of pairs
     that have a shift. Vectors hold one number of each of four pairs: sums over n stay in a lane.
     """
-    n_rhs, n_structures, n_species = len(bar), len(pair_offsets) - 1, bar.shape[2]
+    n_rhs, n_atoms, n_species = bar.shape[:3]
     l_max, width = len(degrees) - 1, padded(len(radials))
     n_lm = (l_max + 1) ** 2
-    by_row = bar.reshape((n_rhs, len(positions) * n_species, n_lm * width))
+    begin = offsets[first]
+    by_row = bar.reshape((n_rhs, n_atoms * n_species, n_lm * width))
     # The fourth number is always 0; lanes without a pair of their own add to the last row.
-    by_atom = np.zeros((n_rhs, len(positions) + 1, 4))
-    strain = np.zeros((n_rhs, n_structures, 3, 3))
+    by_atom = np.zeros((n_rhs, n_atoms + 1, 4))
     q, xy = np.empty((n_lm, 4)), np.empty((2 * l_max + 2, 4))
     solid, gradient = np.empty((n_lm, 4)), np.empty((3 * n_lm, 4))
     h, slope = np.empty(((l_max + 1) * width, 4)), np.empty(((l_max + 1) * width, 4))
     d, g, pair = np.empty((4, 4)), np.empty((4, 4)), np.empty(4, dtype=np.int64)
     ends, rows = np.empty((2, 4), dtype=np.int64), np.empty((2, 4), dtype=np.int64)
-    p, s, zero = 0, 0, broadcast(0.0)
+    p, s, zero = pair_offsets[first], first, broadcast(0.0)
     while True:
-        p, count, _ = next_four(p, positions, i, j, shift, cutoff, d, pair)
+        p, count, _ = next_four(p, pair_offsets[end], positions, i, j, shift, cutoff, d, pair)
         if count == 0:
             break
         while pair_offsets[s + 1] <= pair[0]:
@@ -71,10 +76,10 @@ def coefficients_adjoint(
             for axis in range(3):
                 shifted = shifted or shift[pair[lane], axis] != 0.0
             a, b = i[pair[lane]], j[pair[lane]]
-            rows[0, lane] = a * n_species + species[b]
-            rows[1, lane] = b * n_species + species[a]
-            ends[0, lane] = a if lane < count else len(positions)
-            ends[1, lane] = b if lane < count else len(positions)
+            rows[0, lane] = (a - begin) * n_species + species[b]
+            rows[1, lane] = (b - begin) * n_species + species[a]
+            ends[0, lane] = a - begin if lane < count else n_atoms
+            ends[1, lane] = b - begin if lane < count else n_atoms
             d[3, lane] = len(table) / cutoff / d[3, lane]
         # u = r·len(table)/cutoff, so that ∂/∂d of u is d·len(table)/cutoff/r.
         x, y, z, over_r = load(d, 0, 0), load(d, 1, 0), load(d, 2, 0), load(d, 3, 0)
@@ -94,10 +99,12 @@ def coefficients_adjoint(
                     home += 1
                 _add_outer(strain[rhs, home], g[lane], shift[pair[lane]])
     for rhs in range(n_rhs):
-        for s in range(n_structures):
+        for s in range(first, end):
             for atom in range(offsets[s], offsets[s + 1]):
-                _add_outer(strain[rhs, s], by_atom[rhs, atom], positions[atom])
-    return by_atom[:, :-1, :3].copy(), strain
+                found = by_atom[rhs, atom - begin]
+                _add_outer(strain[rhs, s], found, positions[atom])
+                for axis in range(3):
+                    by_position[rhs, atom, axis] = found[axis]
 
 
 @njit(cache=True, fastmath=FAST, inline="always")

@@ -23,15 +23,16 @@ def padded(n_max: int) -> int:
 
 @njit(cache=True, fastmath=FAST, inline="always")
 def next_four(
-    p: int, positions: Floats, i: Ints, j: Ints, shift: Floats, cutoff: float, d: Floats, pair: Ints
-) -> tuple[int, int, int]:
+    p: int, end: int, positions: Floats, i: Ints, j: Ints, shift: Floats, cutoff: float,
+    d: Floats, pair: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
     """The next up to four pairs within the cutoff, from pair p on: pair (4,) and d (4, 4).
 
     d holds the lines x, y, z and r. Returns where to go on, how many pairs there are (0 at the end;
     lanes that are left repeat the first), and the first pair skipped as too close (−1 if none).
     """
     count, close = 0, -1
-    while p < len(i) and count < 4:
+    while p < end and count < 4:
         a, b = i[p], j[p]
         x = positions[b, 0] + shift[p, 0] - positions[a, 0]
         y = positions[b, 1] + shift[p, 1] - positions[a, 1]

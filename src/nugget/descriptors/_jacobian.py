@@ -68,7 +68,7 @@ def jacobian(
     product = np.empty((n_max, n_nu))
     p, row = 0, 0
     while True:
-        p, among, _ = next_four(p, positions, i, j, shift, cutoff, d, pair)
+        p, among, _ = next_four(p, len(i), positions, i, j, shift, cutoff, d, pair)
         if among == 0:
             break
         harmonics(d, l_max, norm, q, xy, solid)

@@ -22,11 +22,13 @@ from nugget.descriptors._basis import (
     radial_value,
 )
 from nugget.descriptors._power import power_spectrum, power_spectrum_adjoint
-from nugget.jit import FAST, njit
+from nugget.jit import FAST, njit, part_end
 from nugget.simd import load, store
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_AT_A_TIME = 2**15  # gradients by coefficients that are made together
 
 
 @njit(cache=True, fastmath=FAST)
@@ -74,12 +76,25 @@ def backward(
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
 ) -> tuple[Floats, Floats]:
-    """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3)."""
-    return coefficients_adjoint(
-        power_spectrum_adjoint(c, grad, factor, radials),
-        positions, species, offsets, pair_offsets, i, j, shift, table, norm, cutoff,
-        degrees, radials,
-    )  # fmt: skip
+    """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3).
+
+    Some structures at a time, so that the gradients by c, which are as large as c, stay in the
+    cache and never take more memory than that.
+    """
+    n_rhs, n_structures = len(grad), len(offsets) - 1
+    by_position = np.empty((n_rhs, len(positions), 3))
+    strain = np.zeros((n_rhs, n_structures, 3, 3))
+    rows = _AT_A_TIME // (n_rhs * c.shape[1] * c.shape[2])
+    s = 0
+    while s < n_structures:
+        end = part_end(offsets, s, rows)
+        coefficients_adjoint(
+            power_spectrum_adjoint(c, grad, factor, radials, offsets[s], offsets[end]),
+            positions, species, offsets, pair_offsets, s, end, i, j, shift, table, norm, cutoff,
+            degrees, radials, by_position, strain,
+        )  # fmt: skip
+        s = end
+    return by_position, strain
 
 
 @njit(cache=True)
@@ -135,7 +150,7 @@ def coefficients(
     solid, d, pair = np.empty((n_lm, 4)), np.empty((4, 4)), np.empty(4, dtype=np.int64)
     p, close = 0, -1
     while True:
-        p, count, near = next_four(p, positions, i, j, shift, cutoff, d, pair)
+        p, count, near = next_four(p, len(i), positions, i, j, shift, cutoff, d, pair)
         if near >= 0 and close < 0:
             close = near
         if count == 0:

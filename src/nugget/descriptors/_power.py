@@ -40,19 +40,19 @@ def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Float
 
 @njit(cache=True, fastmath=FAST)
 def power_spectrum_adjoint(
-    c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...]
+    c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...], begin: int, end: int
 ) -> Floats:
-    """∂/∂c of Σ grad·x, shape (R, *c.shape), for R gradients (R, atoms, features).
+    """∂/∂c of Σ grad·x for atoms from begin to end, (R, end − begin, …), for R gradients.
 
     Vectors hold one number of each of four atoms: ct has their c, and g[l, ν', a, n] the gradient
     by c_lmν c_lmν' with ν = (a, n), as a whole matrix.
     """
-    n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), padded(len(radials))
-    n_lm, last = len(factor) ** 2, n_atoms - 1
-    bar = np.empty((len(grad), n_atoms, n_species, n_lm * width))
+    n_species, n_max, width = c.shape[1], len(radials), padded(len(radials))
+    n_lm, last = len(factor) ** 2, end - 1
+    bar = np.empty((len(grad), end - begin, n_species, n_lm * width))
     ct = np.empty((n_species * n_lm * width, 4))
     g = np.zeros((len(factor) * n_species * n_max * n_species * width, 4))
-    for i in range(0, n_atoms, 4):
+    for i in range(begin, end, 4):
         # Atoms that are missing at the end are copies of the last.
         i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
         c0, c1, c2, c3 = c[i], c[i1], c[i2], c[i3]
@@ -63,7 +63,8 @@ def power_spectrum_adjoint(
         for r in range(len(grad)):
             g0, g1, g2, g3 = grad[r, i], grad[r, i1], grad[r, i2], grad[r, i3]
             _as_matrices(g0, g1, g2, g3, factor, n_species, n_max, g)
-            c0, c1, c2, c3 = bar[r, i], bar[r, i1], bar[r, i2], bar[r, i3]
+            to = bar[r]
+            c0, c1, c2, c3 = to[i - begin], to[i1 - begin], to[i2 - begin], to[i3 - begin]
             for degree in range(len(factor)):
                 for lm in range(degree * degree, (degree + 1) * (degree + 1)):
                     for a in range(n_species):

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from nugget.gp._exponential import FASTMATH
 from nugget.gp._loops import forward_rows
 from nugget.gp._tiles import pullback_rows
+from nugget.jit import part_end
 from nugget.simd import broadcast, load, store
 
 # Elements of k that are made together, and columns of W from which a GEMM over all structures
@@ -43,9 +44,7 @@ def there_and_back(
     rows = x.shape[0] if len(wt) > _WIDE else _AT_A_TIME // zt.shape[1]
     s = 0
     while s < n:
-        end = s + 1
-        while end < n and offsets[end + 1] - offsets[s] <= rows:
-            end += 1
+        end = part_end(offsets, s, rows)
         a, b = offsets[s], offsets[end]
         within = offsets[s : end + 1] - a
         xs, k, kappa = forward_rows(x[a:b], centre, scale, zt, hz, amplitude, within)
