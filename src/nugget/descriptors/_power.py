@@ -63,8 +63,8 @@ def power_spectrum_adjoint(
         for r in range(len(grad)):
             g0, g1, g2, g3 = grad[r, i], grad[r, i1], grad[r, i2], grad[r, i3]
             _as_matrices(g0, g1, g2, g3, factor, n_species, n_max, g)
-            to = bar[r]
-            c0, c1, c2, c3 = to[i - begin], to[i1 - begin], to[i2 - begin], to[i3 - begin]
+            o0, o1 = bar[r, i - begin], bar[r, i1 - begin]
+            o2, o3 = bar[r, i2 - begin], bar[r, i3 - begin]
             for degree in range(len(factor)):
                 for lm in range(degree * degree, (degree + 1) * (degree + 1)):
                     for a in range(n_species):
@@ -72,10 +72,10 @@ def power_spectrum_adjoint(
                             p0, p1, p2, p3 = _products(
                                 ct, g, degree, lm, n_lm, a, n, n_species, n_max
                             )
-                            store(c0, a, lm * width + n, p0)
-                            store(c1, a, lm * width + n, p1)
-                            store(c2, a, lm * width + n, p2)
-                            store(c3, a, lm * width + n, p3)
+                            store(o0, a, lm * width + n, p0)
+                            store(o1, a, lm * width + n, p1)
+                            store(o2, a, lm * width + n, p2)
+                            store(o3, a, lm * width + n, p3)
     return bar
 
 
