@@ -80,6 +80,28 @@ def test_jacobian_contracts_to_the_pullback(system: list[Atoms]) -> None:
     np.testing.assert_allclose(strain, expected_strain, atol=1e-10 * np.abs(expected_strain).max())
 
 
+@pytest.mark.parametrize("cutoff", [3.0, 5.0, 5.5, 7.3])
+def test_jacobian_has_whole_rows_only_when_atoms_sit_at_the_cutoff(cutoff: float) -> None:
+    soap, rng = SOAP(["Au"], cutoff), np.random.default_rng(0)
+    for _ in range(100):  # distances that round to the cutoff from both sides
+        direction = rng.normal(size=3)
+        at_cutoff = direction * (cutoff / np.linalg.norm(direction))
+        at_cutoff = np.nextafter(at_cutoff, rng.choice([0.0, 99.0], 3))
+        env = soap.compute(Atoms("Au3", positions=[[0, 0, 0], at_cutoff, [1.9, 0, 0]]))
+        found = env.jacobian()
+        grad = rng.normal(size=env.values.shape)
+        per_pair = np.einsum("pcf,pf->pc", found.values, grad[found.centre])
+        total = np.zeros((3, 3))
+        np.add.at(total, found.neighbour, per_pair)
+        np.add.at(total, found.centre, -per_pair)
+        expected = env.pullback(grad)
+        np.testing.assert_allclose(total, expected, atol=1e-10 * np.abs(expected).max())
+        distances = np.linalg.norm(
+            env.batch.positions[found.neighbour] - env.batch.positions[found.centre], axis=1
+        )
+        np.testing.assert_allclose(np.linalg.norm(found.vector, axis=1), distances, rtol=1e-12)
+
+
 def test_a_batch_equals_its_members() -> None:
     soap = SOAP(species_of(MIXED), 5.0)
     together = soap.compute(MIXED)

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.descriptors._basis import (
-    TOO_CLOSE,
     harmonics,
     harmonics_gradient,
     interval,
@@ -48,17 +47,11 @@ def jacobian(
     n_nu = n_species * n_max
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff
-    count = 0
-    for p in range(len(i)):
-        r2 = 0.0
-        for axis in range(3):
-            r2 += (positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]) ** 2
-        if TOO_CLOSE**2 <= r2 < cutoff**2:
-            count += 2
-    centre = np.empty(count, dtype=np.int64)
-    neighbour = np.empty(count, dtype=np.int64)
-    vector = np.empty((count, 3))
-    out = np.zeros((count, 3, n_features))
+    # Room for all pairs. Counting those within the cutoff beforehand would have to round as
+    # `next_four` does: with one pair too many or too few, rows without meaning would be left.
+    room = 2 * len(i)
+    centre, neighbour = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+    vector, out = np.empty((room, 3)), np.zeros((room, 3, n_features))
     h = np.empty((l_max + 1, width))
     dh = np.empty((l_max + 1, width))
     q, xy = np.empty((n_lm, 4)), np.empty((2 * l_max + 2, 4))
@@ -68,12 +61,12 @@ def jacobian(
     product = np.empty((n_max, n_nu))
     p, row = 0, 0
     while True:
-        p, among, _ = next_four(p, len(i), positions, i, j, shift, cutoff, d, pair)
-        if among == 0:
-            break
+        p, count, _ = next_four(p, len(i), positions, i, j, shift, cutoff, d, pair)
+        if count == 0:
+            return centre[:row], neighbour[:row], vector[:row], out[:row]
         harmonics(d, l_max, norm, q, xy, solid)
         harmonics_gradient(d, l_max, norm, q, xy, gradient)
-        for lane in range(among):
+        for lane in range(count):
             a, b = i[pair[lane]], j[pair[lane]]
             k, u = interval(d[3, lane], inverse_step, len(table) - 1)
             for degree in range(l_max + 1):
@@ -116,4 +109,3 @@ def jacobian(
                             # c² has twice the slope; the loop above met ν = ν' once.
                             out[row, axis, feature[degree, own, own]] += product[n, own]
                 row += 1
-    return centre, neighbour, vector, out
