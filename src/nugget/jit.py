@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = ["FAST", "njit", "part_end"]
 
-# No "reassoc" and no "nnan": sums keep their order and NaN stays NaN.
+# No "reassoc" and no "nnan": sums keep their order, also next to large constants; NaN stays NaN.
 FAST = {"contract", "nsz", "arcp"}
 
 

@@ -21,6 +21,7 @@ from nugget.gp.kernels import RBF, Inducing, KernelRows
 from nugget.gp.points import Points
 from nugget.gp.projected import Projected, ProjectedProcess
 from nugget.gp.regression import SparseRegression
+from nugget.jit import part_end
 from nugget.prediction import Prediction, Want, answer, joined, need_volume
 from nugget.priors import Prior, PriorValues, as_prior
 from nugget.training import Training, label_rows
@@ -236,8 +237,7 @@ class Potential:
         rows = max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
         start = 0
         while start < len(batch):
-            end = int(np.searchsorted(batch.offsets, batch.offsets[start] + rows, side="right")) - 1
-            end = min(max(end, start + 1), len(batch))
+            end = part_end(batch.offsets, start, rows)
             yield batch.part(start, end)
             start = end
 

@@ -19,13 +19,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 from numpy.typing import NDArray
 
-from nugget.jit import njit
+from nugget.jit import FAST, njit
 
 _LINE = 64  # bytes of a cache line
 _DOUBLES = ir.VectorType(ir.DoubleType(), 4)
 _INTEGERS = ir.VectorType(ir.IntType(64), 4)
 _intrinsic: Any = intrinsic  # calls leave out the first argument, which type checkers miss
-_FLAGS = ("contract", "nsz", "arcp")  # as in jit.FAST
+_FLAGS = tuple(sorted(FAST))
 
 Vec4 = Any  # in annotations; outside compiled functions there is no such thing
 

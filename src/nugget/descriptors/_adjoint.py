@@ -52,7 +52,7 @@ def coefficients_adjoint(
     n_rhs, n_atoms, n_species = bar.shape[:3]
     l_max, width = len(degrees) - 1, padded(len(radials))
     n_lm = (l_max + 1) ** 2
-    begin = offsets[first]
+    begin, inverse_step = offsets[first], len(table) / cutoff
     by_row = bar.reshape((n_rhs, n_atoms * n_species, n_lm * width))
     # The fourth number is always 0; lanes without a pair of their own add to the last row.
     by_atom = np.zeros((n_rhs, n_atoms + 1, 4))
@@ -70,7 +70,7 @@ def coefficients_adjoint(
             s += 1
         harmonics(d, l_max, norm, q, xy, solid)
         harmonics_gradient(d, l_max, norm, q, xy, gradient)
-        _radials(d, table, len(table) / cutoff, h, slope)
+        _radials(d, table, inverse_step, h, slope)
         shifted = False
         for lane in range(4):
             for axis in range(3):
@@ -80,8 +80,7 @@ def coefficients_adjoint(
             rows[1, lane] = (b - begin) * n_species + species[a]
             ends[0, lane] = a - begin if lane < count else n_atoms
             ends[1, lane] = b - begin if lane < count else n_atoms
-            d[3, lane] = len(table) / cutoff / d[3, lane]
-        # u = r·len(table)/cutoff, so that ∂/∂d of u is d·len(table)/cutoff/r.
+            d[3, lane] = inverse_step / d[3, lane]  # ∂u/∂d is d times this
         x, y, z, over_r = load(d, 0, 0), load(d, 1, 0), load(d, 2, 0), load(d, 3, 0)
         for rhs in range(n_rhs):
             along, by_x, by_y, by_z = _contract(

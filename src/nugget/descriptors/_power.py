@@ -84,7 +84,7 @@ def _as_matrices(
     g0: Floats, g1: Floats, g2: Floats, g3: Floats, factor: Floats, n_species: int, n_max: int,
     out: Floats,
 ) -> None:  # fmt: skip
-    """Gradients of four atoms by all c_ν c_ν': out[((l·ν' + ν')·species + a)·width + n]."""
+    """Gradients of four atoms by all c_ν c_ν', ν = (a, n): out[l, ν', a, n] as one long axis."""
     width, n_nu, f = padded(n_max), n_species * n_max, 0
     for a in range(n_species):
         for b in range(a, n_species):

@@ -3,15 +3,13 @@
 exp(s) for s <= 0 without a branch, so that LLVM can vectorise it: s = n ln 2 + r, |r| <= ln 2 / 2,
 n found by adding 1.5·2⁵² (the integer then sits in the low bits of the mantissa), exp(r) by a
 degree-11 minimax polynomial (error 3e-18), times 2ⁿ by adding those bits to its exponent. The only
-fast-math flags are those that cannot undo the range reduction; NaN stays NaN.
+fast-math flags are those that cannot undo the range reduction, as "reassoc" would; NaN stays NaN.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-# "reassoc" would cancel the big constant and break the range reduction.
-FASTMATH = {"contract", "nsz", "arcp"}
+from nugget.jit import FAST, njit
 
 _BIG = 6755399441055744.0  # 1.5·2⁵²
 _LOG2E = 1.4426950408889634
@@ -24,7 +22,7 @@ _C8, _C9 = 2.4801485441561313e-05, 2.755724088722987e-06
 _C10, _C11 = 2.763265472252779e-07, 2.5110049204818658e-08
 
 
-@njit(cache=True, inline="always", fastmath=FASTMATH)
+@njit(cache=True, inline="always", fastmath=FAST)
 def exp_negative(s: float) -> float:
     """exp(s) for s <= 0 (or round-off above it); 3e-308 below -708; NaN for NaN."""
     c = _LOWEST if s < _LOWEST else s
@@ -42,7 +40,7 @@ def exp_negative(s: float) -> float:
     return np.int64(power + (np.float64(shifted).view(np.int64) << 52)).view(np.float64)
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def exponentials(
     k: NDArray[np.float64], hx: NDArray[np.float64], hz: NDArray[np.float64], amplitude: float
 ) -> None:
@@ -53,7 +51,7 @@ def exponentials(
             row[j] = amplitude * exp_negative(row[j] - h - hz[j])
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def exponentials_symmetric(
     k: NDArray[np.float64], half: NDArray[np.float64], amplitude: float
 ) -> None:

@@ -1,15 +1,15 @@
 """The kernel's loops on the way there, and small ones (Numba, one thread)."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from nugget.gp._exponential import FASTMATH, exp_negative
+from nugget.gp._exponential import exp_negative
 from nugget.gp._tiles import LOG2E, WIDTH, kernel_tiles
+from nugget.jit import FAST, njit
 from nugget.simd import broadcast, load, store, total
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def scaled(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],
@@ -27,7 +27,7 @@ def scaled(
         half[i] = 0.5 * total
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def forward_rows(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],
@@ -71,7 +71,7 @@ def ascends(offsets: NDArray[np.int64], last: int) -> bool:
     return bool(np.all(offsets[1:] >= offsets[:-1]))
 
 
-@njit(cache=True, fastmath=FASTMATH, inline="always")
+@njit(cache=True, fastmath=FAST, inline="always")
 def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float) -> float:
     f = x.shape[1]
     sums, square = broadcast(0.0), 0.0
@@ -83,7 +83,7 @@ def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float
     return amplitude * exp_negative(-0.5 * scale * scale * (total(sums) + square))
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def self_sums(
     x: NDArray[np.float64],
     group: NDArray[np.int64],
@@ -102,7 +102,7 @@ def self_sums(
         out[s] = 2.0 * total + amplitude * (offsets[s + 1] - offsets[s])
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def self_sums_pullback(
     x: NDArray[np.float64],
     group: NDArray[np.int64],

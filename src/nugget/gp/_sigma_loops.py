@@ -1,13 +1,11 @@
 """σ and its weights on ∇κ, and the whole way there and back (Numba, one thread)."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from nugget.gp._exponential import FASTMATH
 from nugget.gp._loops import forward_rows
 from nugget.gp._tiles import pullback_rows
-from nugget.jit import part_end
+from nugget.jit import FAST, njit, part_end
 from nugget.simd import broadcast, load, store
 
 # Elements of k that are made together, and columns of W from which a GEMM over all structures
@@ -56,7 +54,7 @@ def there_and_back(
     return mean, sigma, gradients
 
 
-@njit(cache=True, fastmath=FASTMATH | {"reassoc"})
+@njit(cache=True, fastmath=FAST | {"reassoc"})
 def sigma_roads(
     kappa: NDArray[np.float64],
     sizes: NDArray[np.float64] | NDArray[np.int64],
@@ -107,7 +105,7 @@ def sigma_roads(
     return mean, sigma, weights
 
 
-@njit(cache=True, fastmath=FASTMATH | {"reassoc"}, inline="always")
+@njit(cache=True, fastmath=FAST | {"reassoc"}, inline="always")
 def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     total = 0.0
     for j in range(len(x)):
@@ -115,7 +113,7 @@ def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return total
 
 
-@njit(cache=True, fastmath=FASTMATH)
+@njit(cache=True, fastmath=FAST)
 def _combine(
     delta: NDArray[np.float64], wt: NDArray[np.float64], s: int, out: NDArray[np.float64]
 ) -> None:
