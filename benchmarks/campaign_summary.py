@@ -18,7 +18,7 @@ import common  # first: it sets one thread
 
 from nugget.campaign import Campaign, summarise
 from nugget.campaign.results import write_csv
-from nugget.execution import InProcess
+from nugget.evaluation.executors import InProcess
 from nugget.search import make_config
 
 VARY = {"kappa": ("0", "1", "2", "4", "8")}

@@ -16,12 +16,12 @@ from functools import partial
 import common  # first: it sets one thread
 import numpy as np
 
-from nugget.gp.committee import LabelNoise
 from nugget.gp.inducing import CUR
 from nugget.gp.kernels import RBF
 from nugget.gp.points import Points
-from nugget.gp.projected import ProjectedProcess
 from nugget.gp.regression import FORCE, Labels, SparseRegression
+from nugget.gp.uncertainty.label_noise import LabelNoise
+from nugget.gp.uncertainty.projected import ProjectedProcess
 
 KERNEL, NOISE, FORCE_NOISE = RBF(20.0), 0.01, 0.05
 Work = Callable[[], object]

@@ -38,9 +38,9 @@ def tetrahedron() -> Atoms:
 
 def lowest(name: str, start: Path | None) -> Atoms:
     from nugget.engines import make_calculator
-    from nugget.priors import PairWell
+    from nugget.generators import Mixer, Problem, make_generator
+    from nugget.potential.priors import PairWell
     from nugget.relax import relax
-    from nugget.search.generators import Mixer, Problem, make_generator
 
     engine, size, hops = KNOWN[name]
     calculator = make_calculator(engine)

@@ -15,12 +15,12 @@ from dscribe.descriptors import SOAP as Rival
 from potential import trained
 
 from nugget import LabelNoise, ProjectedProcess
-from nugget.priors import PairWell
+from nugget.evaluation.evaluator import run_engine
+from nugget.evaluation.queue import complete, make_pending
+from nugget.generators import Problem, RandomCluster
+from nugget.potential.priors import PairWell
 from nugget.relax import relax
 from nugget.search import make_config
-from nugget.search.evaluate import run_engine
-from nugget.search.flight import complete, make_pending
-from nugget.search.generators import Problem, RandomCluster
 from nugget.search.learner import Learner
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from nugget import RBF, SOAP, Potential
 from nugget.engines import make_calculator
-from nugget.priors import Repulsion, SpeciesEnergies
+from nugget.potential.priors import Repulsion, SpeciesEnergies
 
 SPACING = 2.75  # Å, about a bond of gold
 console = Console()

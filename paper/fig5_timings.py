@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
-from nugget.batch import as_batch, find_pairs
-from nugget.gp.committee import Committee
 from nugget.gp.kernels import KernelRows
 from nugget.gp.points import Points
 from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.uncertainty.label_noise import Committee
+from nugget.structures.batch import as_batch, find_pairs
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "benchmarks" / "results" / "peers.json"

@@ -7,8 +7,8 @@ from ase.build import bulk
 from ase.neighborlist import neighbor_list
 from systems import SYSTEMS, gold_cluster
 
-from nugget.batch import Verlet, as_batch, find_pairs
 from nugget.errors import NuggetError
+from nugget.structures.batch import Verlet, as_batch, find_pairs
 
 MIXED = [atoms for images in SYSTEMS.values() for atoms in images]
 

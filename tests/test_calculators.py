@@ -24,7 +24,7 @@ from nugget.calculators import (
     attach_uncertainties,
 )
 from nugget.datafiles import read_images, write_images
-from nugget.priors import Repulsion, SpeciesEnergies
+from nugget.potential.priors import Repulsion, SpeciesEnergies
 
 ALL = ("energy_uncertainty", "energies_uncertainty", "forces_uncertainty")
 

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from nugget.errors import NuggetError
-from nugget.execution import ONE_THREAD, ExecutionConfig, InProcess, make_cluster, make_executor
+from nugget.evaluation.executors import (
+    ONE_THREAD,
+    ExecutionConfig,
+    InProcess,
+    make_cluster,
+    make_executor,
+)
 from nugget.search import make_config
 
 TWO = ExecutionConfig(kind="processes", workers=2)
@@ -116,7 +122,7 @@ def test_leaving_by_an_exception_kills_the_workers():
 def test_workers_do_not_outlive_their_parent(tmp_path):
     program = (
         "import time\nfrom test_execution import TWO, sleeps, who\n"
-        "from nugget.execution import make_executor\n"
+        "from nugget.evaluation.executors import make_executor\n"
         "if __name__ == '__main__':\n"
         "    with make_executor(TWO) as executor:\n"
         "        print(executor.submit(who).result(), flush=True)\n"
@@ -163,9 +169,9 @@ def test_mistakes_are_named(told, hint):
 
 
 def test_dask_is_not_loaded_unless_used():
-    probe = "import nugget.campaign.run, nugget.execution, sys; print(*sys.modules)"
+    probe = "import nugget.campaign.run, nugget.evaluation.executors, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stdout
-    assert "nugget.execution" in loaded.split()
+    assert "nugget.evaluation.executors" in loaded.split()
     assert not {"dask", "distributed", "dask_jobqueue"} & set(loaded.split())
 
 
@@ -183,7 +189,7 @@ def test_a_missing_dask_is_one_clear_error(monkeypatch, cluster):
 
 def test_a_scheduler_that_is_not_there(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("nugget.execution.CONNECT", 1.0)
+    monkeypatch.setattr("nugget.evaluation.executors.CONNECT", 1.0)
     config = ExecutionConfig(kind="dask", address="tcp://127.0.0.1:9")
     with pytest.raises(NuggetError, match="no Dask scheduler answers"), make_executor(config):
         pass

@@ -11,8 +11,8 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from systems import alloy_slab, gold_cluster
 
 from nugget import RBF, SOAP, LabelNoise, NuggetError, Potential, ProjectedProcess
-from nugget.gradient_check import FLOOR, check_gradients
-from nugget.priors import Repulsion, SpeciesEnergies
+from nugget.potential.gradient_check import FLOOR, check_gradients
+from nugget.potential.priors import Repulsion, SpeciesEnergies
 
 
 def labelled(atoms: Atoms) -> Atoms:

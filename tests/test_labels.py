@@ -6,7 +6,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.errors import NuggetError
-from nugget.labels import read_labels
+from nugget.structures.labels import read_labels
 
 
 def labelled() -> Atoms:

@@ -14,7 +14,7 @@ from systems import alloy_slab, gold_cluster
 from nugget import CUR, RBF, SOAP, LabelNoise, NuggetError, PivotedCholesky, Potential
 from nugget import ProjectedProcess as PP
 from nugget.modelfile import VERSION, load, read_header, save
-from nugget.priors import CalculatorPrior, Repulsion, SpeciesEnergies
+from nugget.potential.priors import CalculatorPrior, Repulsion, SpeciesEnergies
 
 DATA = Path(__file__).parent / "data"
 

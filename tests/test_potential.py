@@ -16,7 +16,7 @@ from nugget import (
     Potential,
     ProjectedProcess,
 )
-from nugget.priors import Repulsion, SpeciesEnergies
+from nugget.potential.priors import Repulsion, SpeciesEnergies
 
 UNCERTAINTIES = {
     "exact": LabelNoise(0.01, 0.05, 0.05),
@@ -149,12 +149,12 @@ def test_force_uncertainty_is_the_spread_of_forces(uncertainty: str) -> None:
                 k = pot.kernel.matrix(x.values, x.species, y.values, y.species).sum()
                 total += a * b * k / (4 * h * h)
         assert found[2, 1] ** 2 < total
-        from nugget.training import prior_force_variance
+        from nugget.potential.training import prior_force_variance
 
         prior = prior_force_variance(pot.descriptor.compute(atoms), pot.kernel)
         assert prior[2, 1] == pytest.approx(total, rel=1e-4)
         return
-    from nugget.surfaces import Surface
+    from nugget.potential.surface import Surface
 
     rng = np.random.default_rng(0)
     count = None if uncertainty == "sampled" else 4000

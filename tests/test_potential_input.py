@@ -74,7 +74,7 @@ def test_a_walk_goes_on_when_two_atoms_meet() -> None:
 
 def test_a_message_about_a_large_batch_counts_from_its_beginning(monkeypatch):
     pot = Potential(SOAP(["Au"], 4.0)).fit(KINDS["cluster"])
-    monkeypatch.setattr("nugget.potential._CHUNK", 1)  # one structure at a time
+    monkeypatch.setattr("nugget.potential.potential._CHUNK", 1)  # one structure at a time
     images = [atoms.copy() for atoms in KINDS["cluster"]]
     images[2].positions[1] = images[2].positions[0]
     with pytest.raises(NuggetError, match="Structure 2: atoms 0 and 1"):

@@ -6,9 +6,8 @@ from ase import Atoms
 from ase.calculators.emt import EMT
 from systems import SYSTEMS, alloy_slab, gold_cluster
 
-from nugget.batch import as_batch
 from nugget.errors import NuggetError
-from nugget.priors import (
+from nugget.potential.priors import (
     CalculatorPrior,
     PairWell,
     Prior,
@@ -17,6 +16,7 @@ from nugget.priors import (
     SumPrior,
     from_settings,
 )
+from nugget.structures.batch import as_batch
 
 PRIORS: list[Prior] = [
     Repulsion(reach=1.2),

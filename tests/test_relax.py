@@ -9,10 +9,10 @@ from ase.build import fcc111
 from ase.calculators.emt import EMT
 from ase.constraints import FixAtoms, FixBondLength, FixCartesian
 
-from nugget._lbfgs import C_STAB, TAU, W_MAX, A, cholesky, springs, wall
-from nugget.confinement import Box, Sphere
 from nugget.errors import NuggetError
-from nugget.relax import on_calculator, relax
+from nugget.relax._lbfgs import C_STAB, TAU, W_MAX, A, cholesky, springs, wall
+from nugget.relax.confinement import Box, Sphere
+from nugget.relax.run import on_calculator, relax
 
 SIGMA = 2.5
 

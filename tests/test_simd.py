@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from nugget.simd import (
+from nugget._compiled.simd import (
     aligned,
     at_least,
     broadcast,

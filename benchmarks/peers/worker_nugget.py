@@ -22,9 +22,9 @@ from protocol import (
 )
 
 import nugget
-from nugget.batch import as_batch
-from nugget.priors import SpeciesEnergies
+from nugget.potential.priors import SpeciesEnergies
 from nugget.relax import relax
+from nugget.structures.batch import as_batch
 
 UNCERTAINTY = {
     "ensemble": nugget.LabelNoise(LABEL, PRIOR, members=MEMBERS),

@@ -9,8 +9,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
 from nugget.gp.kernels import RBF
 from nugget.gp.marginal import log_marginal_likelihood
 from nugget.gp.points import Points
-from nugget.gp.projected import ProjectedProcess
 from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.uncertainty.projected import ProjectedProcess
 
 
 def data(n=40, f=2, seed=0):

@@ -118,7 +118,7 @@ def test_fit_writes_the_model_that_python_makes(here):
         "--members", 8, "--label-noise", 0.03, "--seed", 3, "--prior", "species",
         "--prior", "repulsion",
     )  # fmt: skip
-    from nugget.priors import Repulsion, SpeciesEnergies
+    from nugget.potential.priors import Repulsion, SpeciesEnergies
 
     expected = Potential(
         SOAP(("Au",), 5.0, 4, 3, 0.9), RBF(15.0, 2.0), CUR(40), 0.02, 0.2,
@@ -306,7 +306,7 @@ def test_a_bug_still_shows_its_traceback(here, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("nugget.modelfile.read_header", broken)
+    monkeypatch.setattr("nugget.modelfile.file.read_header", broken)
     result = CliRunner().invoke(app, ["info", str(here / "au.model")])
     assert isinstance(result.exception, ZeroDivisionError)
 

@@ -9,7 +9,6 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from systems import gold_cluster
 
 from nugget import CUR, SOAP, PivotedCholesky, Potential
-from nugget.batch import as_batch, find_pairs
 from nugget.cli._estimate import (
     FitSize,
     available_memory,
@@ -18,6 +17,7 @@ from nugget.cli._estimate import (
     points_that_fit,
     speed,
 )
+from nugget.structures.batch import as_batch, find_pairs
 
 
 def clusters(count: int):

@@ -3,10 +3,10 @@ import pytest
 from test_gp_regression import problem, slice_rows
 
 from nugget.errors import NuggetError
-from nugget.gp.committee import TOLERANCE, Committee, LabelNoise
 from nugget.gp.kernels import RBF
 from nugget.gp.points import Points
 from nugget.gp.regression import ENERGY, Labels, SparseRegression
+from nugget.gp.uncertainty.label_noise import TOLERANCE, Committee, LabelNoise
 
 
 def explicit_c(inducing, labels):
@@ -201,7 +201,7 @@ def test_compression_stays_inside_its_bound(monkeypatch):
     points = query(inducing)
     kappa, sizes = inducing.forward(points).kappa, points.sizes
     fine = LabelNoise().fit(reg, np.random.default_rng(0))
-    monkeypatch.setattr("nugget.gp.committee.TOLERANCE", 1.0)
+    monkeypatch.setattr("nugget.gp.uncertainty.label_noise.TOLERANCE", 1.0)
     coarse = LabelNoise().fit(reg, np.random.default_rng(0))
     assert coarse.label.shape[1] < fine.label.shape[1]
     lost = fine.unit_variances(kappa, sizes) - coarse.unit_variances(kappa, sizes)

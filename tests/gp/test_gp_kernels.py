@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.gp._exponential import exponentials
 from nugget.gp.kernels import RBF
+from nugget.gp.kernels._exponential import exponentials
 from nugget.gp.points import Points
 
 

@@ -7,8 +7,8 @@ from nugget.errors import NuggetError
 from nugget.gp.inducing import CUR
 from nugget.gp.kernels import RBF
 from nugget.gp.points import Points
-from nugget.gp.projected import Projected, ProjectedProcess
 from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.uncertainty.projected import Projected, ProjectedProcess
 
 
 def soap_like(rng, n):

@@ -6,11 +6,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import nugget
 from nugget.errors import NuggetError
-from nugget.gp.committee import LabelNoise
 from nugget.gp.inducing import CUR
 from nugget.gp.kernels import RBF
-from nugget.gp.projected import ProjectedProcess
 from nugget.gp.sklearn import SparseGPRegressor
+from nugget.gp.uncertainty.label_noise import LabelNoise
+from nugget.gp.uncertainty.projected import ProjectedProcess
 
 
 @parametrize_with_checks(

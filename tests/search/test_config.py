@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
+from nugget.generators import GENERATORS
 from nugget.search.config import Config, make_config, read_config, write_config
-from nugget.search.generators import GENERATORS
 
 
 def refusal(told: dict[str, Any]) -> str:

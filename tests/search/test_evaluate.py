@@ -19,7 +19,7 @@ from ase.constraints import FixAtoms
 from ase.optimize import BFGS
 
 from nugget.errors import NuggetError
-from nugget.search.evaluate import Evaluator, Outcome, run_engine
+from nugget.evaluation.evaluator import Evaluator, Outcome, run_engine
 
 HERE = Path(__file__).parent
 CHOSEN = "faulty_engines:chosen"
@@ -341,7 +341,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(HERE)!r})
 from test_evaluate import CHOSEN, cluster
-from nugget.search.evaluate import Evaluator
+from nugget.evaluation.evaluator import Evaluator
 with Evaluator(CHOSEN, time_limit=300) as evaluator:
     evaluator.evaluate(cluster())
     print(evaluator._workers[0].pid, flush=True)

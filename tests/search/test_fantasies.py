@@ -5,9 +5,9 @@ import pytest
 from ase import Atoms
 from flights import apart, settings
 
+from nugget.generators import Problem
 from nugget.identity import KnownStructures
 from nugget.search import Search, make_config
-from nugget.search.generators import Problem
 from nugget.search.learner import Learner
 
 # ----------------------------------------------------------------------------------- fantasies

@@ -16,11 +16,11 @@ from ase.neighborlist import neighbor_list
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nugget.confinement import Box, Sphere
 from nugget.errors import NuggetError
-from nugget.search.generators import GENERATORS, Failure, Mixer, Problem, make_generator
-from nugget.search.generators._validity import DISCONNECTED, OK, TOO_CLOSE, check, lattice
-from nugget.search.generators.cut_and_splice import splice
+from nugget.generators import GENERATORS, Failure, Mixer, Problem, make_generator
+from nugget.generators._validity import DISCONNECTED, OK, TOO_CLOSE, check, lattice
+from nugget.generators.cut_and_splice import splice
+from nugget.relax.confinement import Box, Sphere
 
 
 @cache

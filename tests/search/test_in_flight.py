@@ -12,10 +12,10 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from flights import assert_whole, backwards, bits, in_order, run_scripted, settings
 from threadpoolctl import threadpool_limits
 
+from nugget.evaluation.evaluator import run_engine
+from nugget.evaluation.queue import complete, make_pending
+from nugget.generators import Problem
 from nugget.search import Search, make_config
-from nugget.search.evaluate import run_engine
-from nugget.search.flight import complete, make_pending
-from nugget.search.generators import Problem
 from nugget.search.learner import Learner
 from nugget.search.store import PENDING
 

@@ -26,11 +26,11 @@ from nugget.calibration.recalibrate import (
 )
 from nugget.calibration.summary import Metrics, summary
 from nugget.errors import NuggetError
-from nugget.gp.committee import Committee
 from nugget.gp.regression import ENERGY
+from nugget.gp.uncertainty.label_noise import Committee
 
 if TYPE_CHECKING:
-    from nugget.potential import Potential
+    from nugget.potential.potential import Potential
 
 Array = NDArray[np.float64]
 Method = Literal["levels", "scale"]
@@ -171,7 +171,7 @@ def _distance_from_prior(potential: Potential) -> float:
 
 
 def _labels(images: Sequence[Atoms]) -> tuple[Array, NDArray[np.int64]]:
-    from nugget.labels import read_labels
+    from nugget.structures.labels import read_labels
 
     if not len(images):
         raise NuggetError("There are no structures to compare with; give at least one.")
@@ -181,7 +181,7 @@ def _labels(images: Sequence[Atoms]) -> tuple[Array, NDArray[np.int64]]:
 
 def _energy_and_gram(potential: Potential, images: Sequence[Atoms]) -> tuple[Array, Array]:
     """Energies (B,) and matrices G (B, 3, 3) with σ² = sᵀGs, in one pass over the structures."""
-    from nugget.batch import as_batch
+    from nugget.structures.batch import as_batch
 
     fit = potential.fitted
     assert isinstance(fit.uncertainty, Committee)

@@ -1,7 +1,6 @@
 """Many searches: a grid of settings and seeds, run anywhere, and how often they succeed."""
 
-from importlib import import_module
-from typing import Any
+from nugget import lazy_names
 
 _HOME = {
     "Campaign": "nugget.campaign.run",
@@ -15,9 +14,4 @@ _HOME = {
 }
 
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'nugget.campaign' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ase.io import write
 
-from nugget.datafiles import read_images
 from nugget.errors import NuggetError
 from nugget.search import reference
 from nugget.search.config import Config, read_config
 from nugget.search.learner import Learner
 from nugget.search.loop import make_problem
 from nugget.search.store import SETTINGS
+from nugget.structures.io import read_images
 
 REFERENCE = "reference.extxyz"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ase import Atoms
 
-    from nugget.potential import Potential
+    from nugget.potential.potential import Potential
 
 # A fit that needs more than this is announced before it begins.
 _LONG, _LARGE = 20.0, 1e9

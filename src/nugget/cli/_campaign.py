@@ -17,7 +17,7 @@ from nugget.campaign.summary import grouped, has_reference, summarise
 from nugget.cli._common import progress, table
 from nugget.cli._search import polite, told
 from nugget.cli.search import _setting
-from nugget.execution import make_executor
+from nugget.evaluation.executors import make_executor
 from nugget.report.campaign_live import make_campaign_view
 from nugget.search.store import write_atomically
 

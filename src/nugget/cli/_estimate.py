@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ase import Atoms
 
-    from nugget.potential import Potential
+    from nugget.potential.potential import Potential
 
 # Inducing points that a tolerance needs grow like n^0.3 with the environments (measured on gold
 # clusters: 0.22 for a small basis, 0.34 for a large one).
@@ -76,9 +76,9 @@ def estimate_fit(size: FitSize, gflops: float = 20.0) -> Estimate:
 
 def measure(potential: Potential, images: Sequence[Atoms], forces: bool) -> FitSize:
     """The size of a fit, from a sample of the structures."""
-    from nugget.batch import as_batch
     from nugget.gp.inducing import PivotedCholesky
     from nugget.gp.points import Points
+    from nugget.structures.batch import as_batch
 
     batch = as_batch(images)
     n = len(batch.positions)

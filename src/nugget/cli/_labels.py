@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ase import Atoms
     from numpy.typing import NDArray
 
-    from nugget.prediction import Prediction
+    from nugget.potential.prediction import Prediction
 
 
 def known(atoms: Atoms, name: str) -> Any:

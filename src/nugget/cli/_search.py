@@ -14,7 +14,7 @@ import typer
 
 from nugget.cli._common import emit, facts
 from nugget.errors import NuggetError
-from nugget.execution import make_executor
+from nugget.evaluation.executors import make_executor
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config

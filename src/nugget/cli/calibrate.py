@@ -71,8 +71,8 @@ def calibrate(
 
     from nugget.calibration import calibrate as run
     from nugget.calibration import residuals
-    from nugget.datafiles import read_images, relabelled
-    from nugget.modelfile import load
+    from nugget.modelfile.file import load
+    from nugget.structures.io import read_images, relabelled
 
     potential = load(model, trust_code=trust)
     images = read_images(data, index)

@@ -35,9 +35,9 @@ def check(
         nugget check au.model test.extxyz
         nugget check au.model test.extxyz -i ::100 --kappa 3
     """
-    from nugget.datafiles import read_images
-    from nugget.gradient_check import check_gradients
-    from nugget.modelfile import load
+    from nugget.modelfile.file import load
+    from nugget.potential.gradient_check import check_gradients
+    from nugget.structures.io import read_images
 
     potential = load(model, trust_code=trust)
     images = read_images(data, index)

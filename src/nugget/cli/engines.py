@@ -20,7 +20,7 @@ def engines(json: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from nugget.engines import describe_engines
+    from nugget.evaluation.engines import describe_engines
 
     found = describe_engines()
     if json:

@@ -56,8 +56,8 @@ def evaluate(
     import numpy as np
 
     from nugget.calibration import residuals, sigma_bins
-    from nugget.datafiles import read_images, relabelled
-    from nugget.modelfile import load
+    from nugget.modelfile.file import load
+    from nugget.structures.io import read_images, relabelled
 
     potential = load(model, trust_code=trust)
     images = read_images(data, index)

@@ -14,8 +14,8 @@ from nugget.cli._common import DataFile, Index, Json, emit, facts, number, progr
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from nugget.potential import Potential
-    from nugget.priors import Prior
+    from nugget.potential.potential import Potential
+    from nugget.potential.priors import Prior
 
 
 class InducingRule(StrEnum):
@@ -149,7 +149,7 @@ def fit(
         Random,
     )
     from nugget.cli._before_fit import announce, check_energies, check_writable, warn_if_few
-    from nugget.datafiles import read_images, relabelled
+    from nugget.structures.io import read_images, relabelled
 
     check_writable(output)
     images = read_images(data, index)
@@ -194,8 +194,8 @@ def _elements(images: list[Atoms]) -> list[str]:
 
 
 def _priors(names: list[str]) -> list[Prior]:
-    from nugget.engines import get_engine
-    from nugget.priors import CalculatorPrior, Repulsion, SpeciesEnergies
+    from nugget.evaluation.engines import get_engine
+    from nugget.potential.priors import CalculatorPrior, Repulsion, SpeciesEnergies
 
     made: list[Prior] = []
     for name in names:

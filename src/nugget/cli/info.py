@@ -17,7 +17,7 @@ def info(model: ModelFile, json: Json = False) -> None:
         nugget info au.model
         nugget info au.model --json
     """
-    from nugget.modelfile import read_header
+    from nugget.modelfile.file import read_header
 
     header = read_header(model)
     if json:

@@ -39,10 +39,10 @@ def init(
     Change what you like (or remove it: what is not there has its default), then run
     `nugget search FILE`. An existing file is never overwritten.
     """
-    from nugget.engines import get_engine
     from nugget.errors import NuggetError
+    from nugget.evaluation.engines import get_engine
+    from nugget.generators import Problem
     from nugget.search.config import make_config, write_config
-    from nugget.search.generators import Problem
 
     if template is not None and cell is not None:
         raise NuggetError("Give --template (a surface) or --cell (a bulk), not both.")

@@ -12,7 +12,7 @@ from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, fa
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from nugget.prediction import Prediction
+    from nugget.potential.prediction import Prediction
 
 _SHOWN = 20
 
@@ -49,8 +49,8 @@ def predict(
     the errors against them are printed.
     """
     from nugget.cli._labels import errors_of, known
-    from nugget.datafiles import read_images, write_images
-    from nugget.modelfile import load
+    from nugget.modelfile.file import load
+    from nugget.structures.io import read_images, write_images
 
     potential = load(model, trust_code=trust)
     images = read_images(data, index)

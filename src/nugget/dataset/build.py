@@ -22,11 +22,11 @@ import ase.db
 import numpy as np
 from ase import Atoms
 
-from nugget.datafiles import read_images, write_images
 from nugget.dataset.recipe import Recipe
 from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
 from nugget.errors import NuggetError
-from nugget.search.evaluate import Evaluator, Outcome
+from nugget.evaluation.evaluator import Evaluator, Outcome
+from nugget.structures.io import read_images, write_images
 
 DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
 PARTS = ("train", "validation", "test")

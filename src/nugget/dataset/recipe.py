@@ -20,7 +20,7 @@ class Recipe:
 
     formulas : as Au10 or Cu3Au5; equal shares of `count`. With `sources`: only these are taken.
     count : structures in the data set.
-    engine, options : who labels them, see `nugget.engines`.
+    engine, options : who labels them, see `nugget.evaluation.engines`.
     seed : of all random choices.
     generators : makers of candidates, drawn with equal chances.
     sources : files to take candidates from instead (a search's search.db, extxyz, ...).

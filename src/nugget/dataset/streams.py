@@ -14,10 +14,10 @@ from ase import Atoms
 
 from nugget.dataset.recipe import Recipe
 from nugget.errors import NuggetError
+from nugget.generators import Failure, Mixer, Problem, make_generator
 from nugget.identity import graph_key, is_connected
-from nugget.priors import PairWell
+from nugget.potential.priors import PairWell
 from nugget.relax import relax
-from nugget.search.generators import Failure, Mixer, Problem, make_generator
 
 # What may come of a candidate. "late": labelled after its stream had been given up.
 ACCEPTED, DUPLICATE, INVALID, FAILED, LATE = "accepted", "duplicate", "invalid", "failed", "late"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nugget.jit import FAST, njit
-from nugget.simd import Vec4, broadcast, load, store
+from nugget._compiled.jit import FAST, njit
+from nugget._compiled.simd import Vec4, broadcast, load, store
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

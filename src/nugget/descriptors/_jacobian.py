@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nugget._compiled.jit import FAST, njit
+from nugget._compiled.simd import store
 from nugget.descriptors._basis import (
     harmonics,
     harmonics_gradient,
@@ -14,8 +16,6 @@ from nugget.descriptors._basis import (
     radial_slope,
     radial_value,
 )
-from nugget.jit import FAST, njit
-from nugget.simd import store
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

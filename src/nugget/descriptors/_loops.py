@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nugget._compiled.jit import FAST, njit, part_end
+from nugget._compiled.simd import load, store
 from nugget.descriptors._adjoint import coefficients_adjoint
 from nugget.descriptors._basis import (
     TOO_CLOSE,
@@ -22,8 +24,6 @@ from nugget.descriptors._basis import (
     radial_value,
 )
 from nugget.descriptors._power import power_spectrum, power_spectrum_adjoint
-from nugget.jit import FAST, njit, part_end
-from nugget.simd import load, store
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

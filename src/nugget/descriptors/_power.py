@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nugget._compiled.jit import FAST, njit
+from nugget._compiled.simd import Vec4, broadcast, load, store, store_columns, transpose, vector
 from nugget.descriptors._basis import padded
-from nugget.jit import FAST, njit
-from nugget.simd import Vec4, broadcast, load, store, store_columns, transpose, vector
 
 Floats = NDArray[np.float64]
 

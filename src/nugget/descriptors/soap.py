@@ -13,11 +13,11 @@ from ase import Atoms
 from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
-from nugget.batch import Batch, Pairs, as_batch, find_pairs
+from nugget._compiled.simd import aligned
 from nugget.descriptors import _jacobian, _loops, radial
 from nugget.descriptors._basis import TOO_CLOSE
 from nugget.errors import NuggetError
-from nugget.simd import aligned
+from nugget.structures.batch import Batch, Pairs, as_batch, find_pairs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

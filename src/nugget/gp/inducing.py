@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp.kernels import RBF
+from nugget.gp.kernels.rbf import RBF
 from nugget.gp.linalg import cholesky, solve
 from nugget.gp.points import Points
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from nugget.errors import NuggetError
-from nugget.gp.kernels import RBF
+from nugget.gp.kernels.rbf import RBF
 from nugget.gp.linalg import inverse_gram, solve
 from nugget.gp.points import Points
-from nugget.gp.projected import ProjectedProcess
 from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.uncertainty.projected import ProjectedProcess
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nugget.errors import NuggetError
-from nugget.gp._loops import ascends
+from nugget.gp.kernels._loops import ascends
 
 
 @dataclass(frozen=True)

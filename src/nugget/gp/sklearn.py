@@ -10,12 +10,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nugget.errors import NuggetError
-from nugget.gp.committee import LabelNoise
 from nugget.gp.inducing import CUR, PivotedCholesky, Random
-from nugget.gp.kernels import RBF, Inducing
+from nugget.gp.kernels.rbf import RBF, Inducing
 from nugget.gp.points import Points
-from nugget.gp.projected import ProjectedProcess
 from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.uncertainty.label_noise import LabelNoise
+from nugget.gp.uncertainty.projected import ProjectedProcess
 
 Array = NDArray[np.float64]
 

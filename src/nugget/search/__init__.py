@@ -1,7 +1,6 @@
 """Active-learning search for the structure of lowest energy."""
 
-from importlib import import_module
-from typing import Any
+from nugget import lazy_names
 
 _HOME = {
     "Search": "nugget.search.loop",
@@ -12,9 +11,4 @@ _HOME = {
 }
 
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'nugget.search' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)

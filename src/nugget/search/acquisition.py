@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from nugget.errors import NuggetError
-from nugget.gp.committee import Committee
-from nugget.potential import Potential
+from nugget.gp.uncertainty.label_noise import Committee
+from nugget.potential.potential import Potential
+from nugget.potential.surface import Surface
 from nugget.search.config import Config
-from nugget.surfaces import Surface
 
 Floats = NDArray[np.float64]
 Score = Callable[[Floats, Floats], Floats]  # (energy, sigma) -> lower is better

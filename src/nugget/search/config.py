@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nugget.errors import NuggetError
-from nugget.execution import ExecutionConfig
+from nugget.evaluation.executors import ExecutionConfig
 
 
 class _Section(BaseModel):

@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from nugget.calibration import OnlineScale
 from nugget.descriptors.soap import SOAP
 from nugget.errors import NuggetError
-from nugget.gp.committee import LabelNoise
+from nugget.generators import Failure, Mixer, Problem, make_generator
 from nugget.gp.inducing import PivotedCholesky
-from nugget.gp.kernels import RBF
-from nugget.gp.projected import ProjectedProcess
+from nugget.gp.kernels.rbf import RBF
+from nugget.gp.uncertainty.label_noise import LabelNoise
+from nugget.gp.uncertainty.projected import ProjectedProcess
 from nugget.identity import KnownStructures
-from nugget.potential import Potential
-from nugget.priors import PairWell, Prior, Repulsion, SpeciesEnergies
+from nugget.potential.potential import Potential
+from nugget.potential.priors import PairWell, Prior, Repulsion, SpeciesEnergies
+from nugget.potential.surface import Surface
 from nugget.relax import relax
 from nugget.search import acquisition
 from nugget.search.config import Config, ModelConfig
-from nugget.search.generators import Failure, Mixer, Problem, make_generator
 from nugget.search.parents import SELECTORS
 from nugget.search.store import Record
-from nugget.surfaces import Surface
 
 Floats = NDArray[np.float64]
 

@@ -14,15 +14,15 @@ from ase.cell import Cell
 from ase.io import write
 from threadpoolctl import threadpool_limits
 
-from nugget.datafiles import read_images
 from nugget.errors import NuggetError
+from nugget.evaluation.queue import Flight, complete, make_pending
+from nugget.generators import Problem
 from nugget.search.config import Config, SystemConfig
-from nugget.search.flight import Flight, complete, make_pending
-from nugget.search.generators import Problem
 from nugget.search.learner import Learner
 from nugget.search.reference import beside, is_found, read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.store import Record, Store
+from nugget.structures.io import read_images
 
 BEST = "best.extxyz"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from ase import Atoms
 
-from nugget.datafiles import read_images
-from nugget.engines import get_engine
 from nugget.errors import NuggetError
+from nugget.evaluation.engines import get_engine
+from nugget.generators import Problem
 from nugget.identity import is_reference
 from nugget.identity.graph import stored_energy
 from nugget.search.config import Config
-from nugget.search.generators import Problem
 from nugget.search.store import Record
+from nugget.structures.io import read_images
 
 
 def beside(name: str, directory: Path) -> Path:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
+from nugget.generators import Problem
 from nugget.search.config import Config
-from nugget.search.generators import Problem
 from nugget.search.learner import Learner, Proposal
 from nugget.search.store import UNFINISHED, Record
 

@@ -1,0 +1,1 @@
+"""The compiled floor: Numba and vectors, as this package uses them."""

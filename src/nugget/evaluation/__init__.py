@@ -1,0 +1,1 @@
+"""Expensive calculations: engines, the processes they run in, and queues of them."""

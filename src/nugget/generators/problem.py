@@ -1,0 +1,234 @@
+"""What is searched for: atoms to place, what they are placed on, and what counts as sensible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from ase.constraints import FixAtoms
+from ase.data import atomic_numbers, covalent_radii
+from ase.formula import Formula
+from numpy.typing import NDArray
+
+from nugget.errors import NuggetError
+from nugget.generators._validity import (
+    DISCONNECTED,
+    TOO_CLOSE,
+    Floats,
+    Ints,
+    Lattice,
+    bonds_of,
+    check,
+    coordination,
+    first_fit,
+    lattice,
+)
+from nugget.relax.confinement import Box, Confinement, Sphere
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A generator could not make a structure, and why."""
+
+    reason: str
+
+
+def _symbols(composition: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(composition, str):
+        try:
+            counts = Formula(composition).count()
+        except ValueError as error:
+            raise NuggetError(
+                f"{composition!r} is not a formula such as Au20 or Cu5Au8."
+            ) from error
+        return tuple(s for s, n in counts.items() for _ in range(n))
+    return tuple(composition)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A structure search's setting. Made by `cluster`, `on_template` or `bulk`.
+
+    Every structure has the template's atoms first, then `symbols` in this order. `min_ratio` and
+    `bond_ratio` are in units of the sum of two covalent radii: no two atoms closer than the first,
+    and all atoms connected (to the template) by bonds not longer than the second.
+    """
+
+    symbols: tuple[str, ...]
+    template: Atoms = field(default_factory=Atoms)
+    region: Confinement | None = None
+    min_ratio: float = 0.75
+    bond_ratio: float = 1.35
+
+    def __post_init__(self) -> None:
+        unknown = sorted({s for s in self.symbols if s not in atomic_numbers or s == "X"})
+        if unknown:
+            raise NuggetError(f"{', '.join(unknown)} in the composition is not an element.")
+        if not self.symbols:
+            raise NuggetError("There are no atoms to place; give a composition such as Au20.")
+        if not 0 < self.min_ratio < self.bond_ratio:
+            raise NuggetError(
+                f"min_ratio {self.min_ratio} must lie between 0 and bond_ratio {self.bond_ratio}."
+            )
+        if (len(self.template) or self.template.pbc.any()) and self.region is None:
+            raise NuggetError("A template or a periodic cell needs a region to place atoms in.")
+        if not self.free and isinstance(self.region, Sphere) and self.region.centre is None:
+            raise NuggetError("On a template or in a cell the sphere needs a centre.")
+
+    @classmethod
+    def cluster(
+        cls, composition: str | Sequence[str], radius: float | None = None, **limits: Any
+    ) -> Problem:
+        """A free cluster. Without a radius, flat structures fit too, long chains do not."""
+        symbols = _symbols(composition)
+        bare = cls(symbols, **limits)
+        if radius is None:
+            n, bond = len(symbols), bare.bond
+            radius = bond * (1.0 + 0.6 * max(np.sqrt(n / 0.9), (n / 0.74) ** (1 / 3)))
+        return cls(symbols, region=Sphere(float(radius)), **limits)
+
+    @classmethod
+    def on_template(
+        cls,
+        composition: str | Sequence[str],
+        template: Atoms,
+        height: float = 5.0,
+        region: Confinement | None = None,
+        **limits: Any,
+    ) -> Problem:
+        """Atoms on a surface: within `height` Å above the topmost template atom, unless `region`.
+
+        The template's own constraints are kept; a template without any is fixed as a whole.
+        """
+        template = template.copy()
+        template.calc = None
+        if region is None:
+            if not (template.pbc[0] and template.pbc[1]):
+                raise NuggetError(
+                    "The template is not periodic along its first two axes; give a region."
+                )
+            cell = template.cell.complete().array
+            normal = np.cross(cell[0], cell[1])
+            normal /= np.linalg.norm(normal)
+            top = (template.positions @ normal).max()
+            edges = tuple(tuple(float(v) for v in row) for row in (*cell[:2], height * normal))
+            origin = tuple(float(v) for v in top * normal)
+            region = Box(origin, edges, (True, True, False), skip=len(template))  # type: ignore[arg-type]
+        return cls(_symbols(composition), template, region, **limits)
+
+    @classmethod
+    def bulk(
+        cls, composition: str | Sequence[str], cell: Floats | Sequence[float], **limits: Any
+    ) -> Problem:
+        """Atoms in a periodic cell."""
+        empty = Atoms(cell=cell, pbc=True)
+        if empty.cell.rank < 3:
+            raise NuggetError("A bulk cell needs three independent vectors.")
+        edges = tuple(tuple(float(v) for v in row) for row in empty.cell.array)
+        box = Box((0.0, 0.0, 0.0), edges, (True, True, True))  # type: ignore[arg-type]
+        return cls(_symbols(composition), empty, box, **limits)
+
+    @property
+    def n_fixed(self) -> int:
+        """Number of template atoms, which come first."""
+        return len(self.template)
+
+    @property
+    def free(self) -> bool:
+        """A cluster in empty space: may be turned and moved at will."""
+        return not len(self.template) and not self.template.pbc.any()
+
+    @cached_property
+    def numbers(self) -> Ints:
+        placed = [atomic_numbers[s] for s in self.symbols]
+        return np.concatenate([self.template.numbers, placed]).astype(np.int64)
+
+    @cached_property
+    def radii(self) -> Floats:
+        return np.asarray(covalent_radii[self.numbers], dtype=float)
+
+    @property
+    def bond(self) -> float:
+        """Typical bond length of the placed atoms."""
+        return float(2 * self.radii[self.n_fixed :].mean())
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        cell = np.asarray(self.template.cell.complete().array, dtype=float)
+        return lattice(cell, self.template.pbc, 2 * self.bond_ratio * float(self.radii.max()))
+
+    @cached_property
+    def _centre(self) -> Floats:
+        if isinstance(self.region, Sphere) and self.region.centre is not None:
+            return np.asarray(self.region.centre, dtype=float)
+        return np.zeros(3)
+
+    def start(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Positions with the template filled in, and which atoms are present so far."""
+        x = np.zeros((len(self.numbers), 3))
+        x[: self.n_fixed] = self.template.positions
+        present = np.arange(len(x)) < self.n_fixed
+        return x, present
+
+    def fit(
+        self, points: Floats, i: int, x: Floats, present: NDArray[np.bool_], need: int = 1
+    ) -> int:
+        """Index of the first point where atom i has room and `need` bonds, or −1."""
+        g = self.lattice
+        return int(
+            first_fit(
+                points, self.radii[i], i, x, self.radii, present, g.cell, g.inverse, g.shifts,
+                self.min_ratio, self.bond_ratio, need,
+            )
+        )  # fmt: skip
+
+    def bonds(
+        self, points: Floats, i: int, x: Floats, present: NDArray[np.bool_], room: float
+    ) -> Ints:
+        """Bonds that atom i would have at each point, −1 where the ratio falls below `room`."""
+        g = self.lattice
+        return bonds_of(
+            points, self.radii[i], i, x, self.radii, present, g.cell, g.inverse, g.shifts, room,
+            self.bond_ratio,
+        )  # fmt: skip
+
+    def coordination(self, x: Floats) -> Ints:
+        """Neighbours of every atom (template too)."""
+        g = self.lattice
+        return coordination(x, self.radii, g.cell, g.inverse, g.shifts, self.bond_ratio)
+
+    def fault(self, x: Floats) -> str | None:
+        """What is wrong with these positions, or None."""
+        g = self.lattice
+        code = check(
+            x, self.radii, self.n_fixed, g.cell, g.inverse, g.shifts, self.min_ratio,
+            self.bond_ratio,
+        )  # fmt: skip
+        if code == TOO_CLOSE:
+            return "two atoms are too close"
+        if code == DISCONNECTED:
+            return "the structure is not connected"
+        if self.region is not None and not np.all(self.region.inside(x[self.n_fixed :], 1e-6)):
+            return "an atom is outside the region"
+        return None
+
+    def build(self, x: Floats, **info: str) -> Atoms | Failure:
+        """The structure as Atoms when it is valid. Clusters are moved to the region's centre."""
+        if self.free:
+            x = x + (self._centre - x.mean(axis=0))
+        fault = self.fault(x)
+        if fault is not None:
+            return Failure(fault)
+        atoms = Atoms(
+            numbers=self.numbers, positions=x, cell=self.template.cell, pbc=self.template.pbc
+        )
+        if self.template.constraints:
+            atoms.set_constraint([c.copy() for c in self.template.constraints])
+        elif self.n_fixed:
+            atoms.set_constraint(FixAtoms(indices=np.arange(self.n_fixed)))
+        atoms.info.update(info)
+        return atoms

@@ -1,0 +1,141 @@
+"""σ and its weights on ∇κ, and the whole way there and back (Numba, one thread)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget._compiled.jit import FAST, njit, part_end
+from nugget._compiled.simd import broadcast, load, store
+from nugget.gp.kernels._loops import forward_rows
+from nugget.gp.kernels._tiles import pullback_rows
+
+# Elements of k that are made together, and columns of W from which a GEMM over all structures
+# gains more than the cache does.
+_AT_A_TIME, _WIDE = 2**15, 40
+
+SIGMA_ROAD = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
+
+
+@njit(cache=True)
+def there_and_back(
+    x: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    scale: float,
+    zt: NDArray[np.float64],
+    hz: NDArray[np.float64],
+    amplitude: float,
+    offsets: NDArray[np.int64],
+    sizes: NDArray[np.float64] | NDArray[np.int64],
+    alpha: NDArray[np.float64],
+    mixes: NDArray[np.float64],
+    wt: NDArray[np.float64],
+    rho: NDArray[np.float64],
+    own: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """κα, σ and gradients (R, n, f): `forward_rows`, `sigma_roads` and `pullback_rows`.
+
+    One structure after the other (some, if they are small): k is still in the cache on the way
+    back, and never has more rows than that.
+    """
+    n = len(offsets) - 1
+    mean, sigma = np.empty(n), np.empty(n)
+    gradients = np.empty((len(mixes), x.shape[0], x.shape[1]))
+    rows = x.shape[0] if len(wt) > _WIDE else _AT_A_TIME // zt.shape[1]
+    s = 0
+    while s < n:
+        end = part_end(offsets, s, rows)
+        a, b = offsets[s], offsets[end]
+        within = offsets[s : end + 1] - a
+        xs, k, kappa = forward_rows(x[a:b], centre, scale, zt, hz, amplitude, within)
+        mean[s:end], sigma[s:end], weights = sigma_roads(
+            kappa, sizes[s:end], alpha, mixes, wt, rho, own[s:end]
+        )
+        pullback_rows(k, weights, within, zt, xs, scale, gradients, a)
+        s = end
+    return mean, sigma, gradients
+
+
+@njit(cache=True, fastmath=FAST | {"reassoc"})
+def sigma_roads(
+    kappa: NDArray[np.float64],
+    sizes: NDArray[np.float64] | NDArray[np.int64],
+    alpha: NDArray[np.float64],
+    mixes: NDArray[np.float64],
+    wt: NDArray[np.float64],
+    rho: NDArray[np.float64],
+    own: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """κα (B,), σ (B,) and weights (R, B, m), with δ = κW + Nρ; wt is Wᵀ.
+
+    A committee has σ = |δ| and b = Wδ/σ. If `own` is not empty, it holds prior variances (B,) that
+    observations have made smaller: σ² = own − |δ|² and b = −Wδ/σ, the projected process. The
+    weights of road r are mixes[r, 0]·α + mixes[r, 1]·b: (1, 0) is the mean's, (0, 1) that of σ,
+    (1, −κ) that of the lower confidence bound. b is 0 where σ is 0.
+    """
+    (n, m), q = kappa.shape, len(wt)
+    mean, sigma = np.empty(n), np.empty(n)
+    weights = np.empty((len(mixes), n, m))
+    delta, b = np.empty((n, q)), np.zeros((n, m))
+    many = n > 3  # then GEMM pays
+    wanted = q > 0 and np.any(mixes[:, 1] != 0.0)  # without a gradient of σ nobody asks for b
+    if many:
+        np.dot(kappa, wt.T, delta)
+    for s in range(n):
+        row, d = kappa[s], delta[s]
+        mean[s] = _dot(row, alpha)
+        square = 0.0
+        for c in range(q):
+            d[c] = (d[c] if many else _dot(row, wt[c])) + sizes[s] * rho[c]
+            square += d[c] * d[c]
+        if len(own):
+            square = own[s] - square
+            if square < 0.0:  # not in exact arithmetic: round-off, which says "known"
+                square = 0.0
+        sigma[s] = np.sqrt(square)
+        d *= 0.0 if square == 0.0 else (-1.0 if len(own) else 1.0) / sigma[s]
+    if wanted and many:
+        np.dot(delta, wt, b)
+    for s in range(n):
+        if wanted and not many:
+            _combine(delta, wt, s, b)
+        for r in range(len(mixes)):
+            on_mean, on_sigma = mixes[r]
+            target, source = weights[r, s], b[s]
+            for j in range(m):
+                target[j] = on_mean * alpha[j] + on_sigma * source[j]
+    return mean, sigma, weights
+
+
+@njit(cache=True, fastmath=FAST | {"reassoc"}, inline="always")
+def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * y[j]
+    return total
+
+
+@njit(cache=True, fastmath=FAST)
+def _combine(
+    delta: NDArray[np.float64], wt: NDArray[np.float64], s: int, out: NDArray[np.float64]
+) -> None:
+    """out[s] += Σ_c delta[s, c] wt[c], from the last: those rows may still be in the cache."""
+    m, c = wt.shape[1], len(wt)
+    whole = m - m % 4
+    while c >= 5:
+        c -= 5
+        d0, d1, d2 = broadcast(delta[s, c]), broadcast(delta[s, c + 1]), broadcast(delta[s, c + 2])
+        d3, d4 = broadcast(delta[s, c + 3]), broadcast(delta[s, c + 4])
+        for j in range(0, whole, 4):
+            low = load(out, s, j) + d0 * load(wt, c, j)
+            low += d1 * load(wt, c + 1, j)
+            high = d2 * load(wt, c + 2, j)
+            high += d3 * load(wt, c + 3, j)
+            high += d4 * load(wt, c + 4, j)
+            store(out, s, j, low + high)
+    while c > 0:
+        c -= 1
+        d0 = broadcast(delta[s, c])
+        for j in range(0, whole, 4):
+            store(out, s, j, load(out, s, j) + d0 * load(wt, c, j))
+    for j in range(whole, m):
+        for c in range(len(wt)):
+            out[s, j] += delta[s, c] * wt[c, j]

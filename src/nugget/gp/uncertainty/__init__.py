@@ -1,0 +1,1 @@
+"""Uncertainties of a sparse regression: label-noise committees and the projected process."""

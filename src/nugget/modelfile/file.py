@@ -1,0 +1,287 @@
+"""One file per potential: versioned, free of pickle, written atomically.
+
+A model file is an npz archive. Its first member, `header`, is JSON: settings by name, the state of
+the random generator, calibration and provenance. All other members are plain arrays, so that the
+fitted numbers come back bit for bit, and learning goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import nugget
+from nugget.descriptors.soap import SOAP
+from nugget.errors import NuggetError
+from nugget.gp.inducing import CUR, PivotedCholesky, Random
+from nugget.gp.kernels.rbf import RBF
+from nugget.gp.regression import SparseRegression
+from nugget.gp.uncertainty.label_noise import Committee, LabelNoise
+from nugget.gp.uncertainty.projected import Projected, ProjectedProcess
+from nugget.modelfile import _formats
+from nugget.potential.potential import Fit, Potential
+from nugget.potential.priors import Prior, from_settings
+from nugget.potential.training import Training
+from nugget.structures.batch import Batch
+
+FORMAT = "nugget-model"
+VERSION = _formats.CURRENT
+
+# What may stand in a header, by name; each is a dataclass of plain settings. A new one is one line.
+REGISTRY: dict[str, dict[str, type[Any]]] = {
+    "descriptor": {"SOAP": SOAP},
+    "kernel": {"RBF": RBF},
+    "inducing": {"CUR": CUR, "PivotedCholesky": PivotedCholesky, "Random": Random},
+    "uncertainty": {"LabelNoise": LabelNoise, "ProjectedProcess": ProjectedProcess},
+}
+# How the fitted uncertainty of each kind comes back from its arrays.
+_FITTED: dict[str, type[Committee] | type[Projected]] = {
+    "LabelNoise": Committee,
+    "ProjectedProcess": Projected,
+}
+_BATCH = ("positions", "numbers", "offsets", "cells", "pbc")
+_LABELS = ("energy", "forces", "stress")
+_HEADER = "header"
+# How an npz archive with our header as its first member begins: a zip entry of that name.
+_ZIP = b"PK\x03\x04"
+_NAME_AT = 30
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def save(potential: Potential, path: str | Path) -> None:
+    """Write a fitted potential; an existing file is replaced in one step, or not at all."""
+    path = Path(path)
+    header, arrays = _header(potential), _arrays(potential.fitted)
+    text = json.dumps(header, default=_plain).encode()
+    with _replacing(path) as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.frombuffer(text, np.uint8)}, **arrays)
+
+
+def load(path: str | Path, trust_code: bool = False) -> Potential:
+    """Read a potential that `save` wrote.
+
+    A prior that is called `module:factory` runs code of that module. Such a file is refused unless
+    `trust_code` says that you know where it comes from.
+    """
+    path = Path(path)
+    header, arrays = _read(path, everything=True)
+    engines = _foreign_engines(header["prior"])
+    if engines and not trust_code:
+        raise NuggetError(
+            f"{path} has a prior that runs {engines[0]!r}, which may be any code; if you trust the "
+            "file, use --trust, or in Python nugget.modelfile.file.load(path, trust_code=True)."
+        )
+    try:
+        return _restored(header, _formats.upgraded(header["version"], arrays))
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise NuggetError(f"{path} is damaged ({error!r} is missing or wrong).") from error
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """Settings, calibration and provenance of a model file, without its arrays."""
+    return _read(Path(path), everything=False)[0]
+
+
+# --------------------------------------------------------------------------- writing
+
+
+def _header(potential: Potential) -> dict[str, Any]:
+    fit = potential.fitted
+    training = fit.training
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "descriptor": _named("descriptor", potential.descriptor),
+        "kernel": _named("kernel", potential.kernel),
+        "inducing": _named("inducing", potential.inducing),
+        "uncertainty": _named("uncertainty", potential.uncertainty),
+        "noise": potential.noise,
+        "force_noise": potential.force_noise,
+        "prior": potential.prior.settings(),
+        "fitted_prior": fit.prior.settings(),
+        "seed": potential.seed,
+        "rng": potential.rng.bit_generator.state,
+        "calibration": potential.calibration,
+        "use_forces": training.use_forces,
+        "use_stress": training.use_stress,
+        "summary": {
+            "structures": len(training.batch),
+            "atoms": len(training.batch.positions),
+            "labels": int(fit.regression.y.size),
+            "inducing_points": len(fit.inducing),
+            "features": int(fit.inducing.z.shape[1]),
+            "jitter": fit.regression.jitter,
+            "scale": fit.uncertainty.scale,
+        },
+        "provenance": {
+            "nugget": nugget.__version__,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "data": training.fingerprint(),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "scipy", "numba", "ase")},
+        },
+    }
+
+
+def _named(kind: str, settings: Any) -> dict[str, Any]:
+    name = type(settings).__name__
+    if REGISTRY[kind].get(name) is not type(settings):
+        raise NuggetError(
+            f"A {kind} of type {name} cannot be saved: add it to nugget.modelfile.file.REGISTRY."
+        )
+    return {"name": name, **asdict(settings)}
+
+
+def _arrays(fit: Fit) -> Arrays:
+    arrays: Arrays = {"inducing/z": fit.inducing.z, "inducing/group": fit.inducing.group}
+    for room, state in (
+        ("regression", fit.regression.state()),
+        ("uncertainty", fit.uncertainty.state()),
+        ("training", {name: getattr(fit.training.batch, name) for name in _BATCH}),
+        ("labels", {name: getattr(fit.training, name) for name in _LABELS}),
+    ):
+        arrays.update({f"{room}/{name}": np.asarray(value) for name, value in state.items()})
+    return arrays
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers, which a calibration may hold, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise NuggetError(f"{value!r} ({type(value).__name__}) cannot be kept in a model file.")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when it is complete and on disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            raise NuggetError(f"{path} could not be written: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def _read(path: Path, *, everything: bool) -> tuple[dict[str, Any], Arrays]:
+    begin = _beginning(path)
+    foreign = NuggetError(f"{path} is no nugget model; `nugget fit DATA -o MODEL` makes one.")
+    name = f"{_HEADER}.npy".encode()
+    if not (begin.startswith(_ZIP) and begin[_NAME_AT:].startswith(name)):
+        raise foreign
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            header = json.loads(archive[_HEADER].tobytes())
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise foreign
+            _check_version(path, header)
+            names = [n for n in archive.files if n != _HEADER] if everything else []
+            return header, {name: archive[name] for name in names}
+    except NuggetError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
+        raise NuggetError(
+            f"{path} is a damaged or truncated nugget model; copy it again or fit anew."
+        ) from error
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(64)
+    except FileNotFoundError as error:
+        raise NuggetError(f"The model file {path} does not exist.") from error
+    except OSError as error:
+        raise NuggetError(f"The model file {path} cannot be read: {error.strerror}.") from error
+
+
+def _check_version(path: Path, header: dict[str, Any]) -> None:
+    found = header.get("version")
+    if not isinstance(found, int) or found < 1:
+        raise NuggetError(f"{path} is a damaged nugget model: its format version is {found!r}.")
+    if found > VERSION:
+        writer = header.get("provenance", {}).get("nugget", "a later version")
+        raise NuggetError(
+            f"{path} has model format {found}, written by nugget {writer}; this is nugget "
+            f"{nugget.__version__}, which reads formats up to {VERSION}: update nugget."
+        )
+
+
+def _foreign_engines(settings: dict[str, Any]) -> list[str]:
+    if settings.get("kind") == "calculator" and ":" in settings["engine"]:
+        return [str(settings["engine"])]
+    return [name for part in settings.get("parts", []) for name in _foreign_engines(part)]
+
+
+def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
+    potential = Potential(
+        _made("descriptor", header),
+        _made("kernel", header),
+        _made("inducing", header),
+        header["noise"],
+        header["force_noise"],
+        _made("uncertainty", header),
+        from_settings(header["prior"]),
+        header["seed"],
+    )
+    potential.rng = _generator(header["rng"])
+    potential.calibration = header["calibration"]
+    positions, numbers, offsets, cells, pbc = (arrays[f"training/{name}"] for name in _BATCH)
+    batch = Batch(positions, numbers, offsets, cells, pbc)
+    energy, forces, stress = (arrays[f"labels/{name}"] for name in _LABELS)
+    prior: Prior = from_settings(header["fitted_prior"])
+    potential._fit = Fit(
+        prior,
+        potential.kernel.inducing(arrays["inducing/z"], arrays["inducing/group"]),
+        SparseRegression.from_state(_room("regression", arrays)),
+        _FITTED[header["uncertainty"]["name"]].from_state(_room("uncertainty", arrays)),
+        Training(batch, energy, forces, stress, header["use_forces"], header["use_stress"]),
+    )
+    return potential
+
+
+def _made(kind: str, header: dict[str, Any]) -> Any:
+    settings = dict(header[kind])
+    name = settings.pop("name")
+    if name not in REGISTRY[kind]:
+        raise NuggetError(
+            f"The {kind} {name!r} of this model is unknown here; known: {sorted(REGISTRY[kind])}."
+        )
+    return REGISTRY[kind][name](**settings)
+
+
+def _room(room: str, arrays: Arrays) -> Arrays:
+    start = f"{room}/"
+    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
+
+
+def _generator(state: dict[str, Any]) -> np.random.Generator:
+    rng = np.random.default_rng()
+    if state["bit_generator"] != rng.bit_generator.state["bit_generator"]:
+        raise NuggetError(f"The random generator {state['bit_generator']!r} is unknown here.")
+    rng.bit_generator.state = state
+    return rng

@@ -1,0 +1,71 @@
+"""Sums over pairs for the priors, with derivatives by positions and strain."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nugget._compiled.jit import FAST, njit
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+REPULSION, WELL = 0, 1
+# Where each kind ends, in bond lengths.
+REACH = (1.0, 2.2)
+
+
+@njit(cache=True, fastmath=FAST, inline="always")
+def _pair(kind: int, r: float, bond: float, height: float, stiffness: float) -> tuple[float, float]:
+    """φ(r) and φ'(r)."""
+    if kind == REPULSION:
+        u = bond / r - 1.0
+        return height * u * u * u, -3.0 * height * u * u * bond / (r * r)
+    e = np.exp(-stiffness * (r / bond - 1.0))
+    well = height * e * (e - 2.0)
+    slope = -2.0 * stiffness / bond * height * e * (e - 1.0)
+    end = REACH[1] * bond
+    left = 1.0 - (r / end) ** 2
+    return well * left * left, slope * left * left - 4.0 * well * left * r / end**2
+
+
+@njit(cache=True, fastmath=FAST)
+def pair_sum(
+    positions: Floats,
+    radii: Floats,
+    owner: Ints,
+    i: Ints,
+    j: Ints,
+    shift: Floats,
+    kind: int,
+    height: float,
+    stiffness: float,
+    energies: Floats,
+    gradient: Floats,
+    strain: Floats,
+) -> None:
+    """Add φ of all pairs to `energies` (half to each atom), and its derivatives."""
+    d = np.empty(3)
+    for p in range(len(i)):
+        a, b = i[p], j[p]
+        r2 = 0.0
+        for axis in range(3):
+            d[axis] = positions[b, axis] + shift[p, axis] - positions[a, axis]
+            r2 += d[axis] * d[axis]
+        bond = radii[a] + radii[b]
+        if r2 >= (REACH[kind] * bond) ** 2:
+            continue
+        r = np.sqrt(r2)
+        if r < 1e-6:
+            # Atoms on top of each other still need a direction to part in.
+            d[0], d[1], d[2] = 1e-6, 0.0, 0.0
+            r = 1e-6
+        value, slope = _pair(kind, r, bond, height, stiffness)
+        energies[a] += 0.5 * value
+        energies[b] += 0.5 * value
+        for axis in range(3):
+            g = slope * d[axis] / r
+            gradient[b, axis] += g
+            gradient[a, axis] -= g
+            for other in range(3):
+                strain[owner[a], axis, other] += g * d[other]

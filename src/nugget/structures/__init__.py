@@ -1,0 +1,1 @@
+"""Structures as flat arrays: batches, neighbours, labels, files."""

@@ -1,0 +1,217 @@
+"""Structures from files and into files, whatever the format, without waiting and without loss."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ase.io
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import all_properties
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.db import connect
+from ase.io.formats import UnknownFileTypeError
+
+from nugget.errors import NuggetError
+
+# What ASE does not know as a result, and drops when it writes: of a structure, and of its atoms.
+PER_STRUCTURE = ("energy_uncertainty",)
+PER_ATOM = ("energies_uncertainty", "forces_uncertainty")
+
+_OPEN: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_XYZ = (".xyz", ".extxyz")
+_DATABASES = (".db", ".json")
+
+
+def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]:
+    """The structures of a file, as a list; `index` picks some, as in "0:225" or "-1".
+
+    Compressed files are unpacked first: reading them in place, as ASE does, seeks to and fro and
+    takes minutes for a few thousand structures. Uncertainties that `write_images` put into an
+    ASE database come back in `info` and `arrays`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise NuggetError(f"The data file {path} {what}; give a file that ASE can read.")
+    wanted = _as_slice(index)
+    try:
+        found = _read(path, wanted)
+    except NuggetError:
+        raise
+    except (IndexError, StopIteration) as error:
+        raise NuggetError(f"{path} has no structure with index {index}.") from error
+    except Exception as error:  # ASE's readers raise whatever their parsing stumbles on
+        reason = str(error).strip().splitlines()
+        why = f" ({reason[0]})" if reason else ""
+        raise NuggetError(
+            f"{path} could not be read as structures{why}; give extxyz or another format of ASE."
+        ) from error
+    images = [found] if isinstance(found, Atoms) else list(found)
+    if not images:
+        raise NuggetError(f"{path} holds no structures at index {index}.")
+    return [_with_stored_uncertainties(atoms) for atoms in images]
+
+
+def _read(path: Path, index: int | slice) -> Any:
+    unpack = _OPEN.get(path.suffix)
+    if path.suffix in _DATABASES:
+        return _read_database(path, index)
+    if unpack is None:
+        if path.suffix in _XYZ:
+            return ase.io.read(io.StringIO(path.read_text()), index, format="extxyz")
+        return ase.io.read(path, index)
+    try:
+        with unpack(path) as file:
+            content: bytes = file.read()
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        raise NuggetError(f"{path} is no whole {path.suffix} file; copy it again.") from error
+    inner = path.with_suffix("")
+    if inner.suffix in _XYZ:
+        return ase.io.read(io.StringIO(content.decode()), index, format="extxyz")
+    with tempfile.TemporaryDirectory() as folder:
+        unpacked = Path(folder) / inner.name
+        unpacked.write_bytes(content)
+        return ase.io.read(unpacked, index)
+
+
+def _read_database(path: Path, index: int | slice) -> Any:
+    """ASE's own reader of databases leaves keys and data behind."""
+    with connect(path) as database:
+        images = [row.toatoms(add_additional_information=True) for row in database.select()]
+    return images[index]
+
+
+def _as_slice(index: str | int | slice) -> int | slice:
+    if not isinstance(index, str):
+        return index
+    try:
+        numbers = [int(part) if part.strip() else None for part in index.split(":")]
+        if len(numbers) == 1 and numbers[0] is not None:
+            return numbers[0]
+        if 2 <= len(numbers) <= 3 and numbers[2:] != [0]:
+            return slice(*numbers)
+    except ValueError:
+        pass
+    raise NuggetError(f"The index {index!r} is no slice: write it as '0:100', '::10' or '-1'.")
+
+
+def _with_stored_uncertainties(atoms: Atoms) -> Atoms:
+    """Bring back what `write_images` hid where the format has room for it."""
+    pairs = atoms.info.get("key_value_pairs", {})
+    data = {**atoms.info.get("data", {}), **atoms.info}
+    for name in PER_STRUCTURE:
+        if name in pairs:
+            atoms.info[name] = float(pairs[name])
+    for name in PER_ATOM:
+        if name in data:
+            atoms.arrays[name] = np.asarray(data[name], dtype=np.float64)
+            atoms.info.pop(name, None)
+    return atoms
+
+
+def relabelled(
+    images: Sequence[Atoms], energy_key: str | None = None, forces_key: str | None = None
+) -> list[Atoms]:
+    """Copies whose labels are `info[energy_key]` and `arrays[forces_key]`, such as "REF_energy".
+
+    Labels for which no key is given stay as the file has them.
+    """
+    out = []
+    for s, atoms in enumerate(images):
+        results = {n: v for n, v in _present_results(atoms).items() if n in all_properties}
+        for name, key, home, place in (
+            ("energy", energy_key, atoms.info, "info"),
+            ("forces", forces_key, atoms.arrays, "arrays"),
+        ):
+            if key is None:
+                continue
+            if key not in home:
+                there = sorted(k for k in home if k not in ("numbers", "positions"))
+                raise NuggetError(
+                    f"Structure {s} has no {key!r} for its {name}; its {place} holds {there}."
+                )
+            results[name] = home[key]
+        copy = atoms.copy()
+        copy.calc = SinglePointCalculator(copy, **results)
+        out.append(copy)
+    return out
+
+
+def attach_uncertainties(atoms: Atoms) -> Atoms:
+    """Copy the uncertainties that the calculator found into `info` and `arrays`; returns `atoms`.
+
+    ASE writes only results that it knows, but all of `info` and `arrays`. Nothing is computed: if
+    the atoms moved since the last calculation, there is nothing to attach, and what an earlier
+    call attached is removed.
+    """
+    return _attach(atoms, atoms.calc, _present_results(atoms))
+
+
+def _present_results(atoms: Atoms) -> dict[str, Any]:
+    """Results of the calculator that belong to the atoms as they are now."""
+    if atoms.calc is None or atoms.calc.check_state(atoms):
+        return {}
+    return dict(atoms.calc.results)
+
+
+def _attach(atoms: Atoms, calculator: Any, results: dict[str, Any]) -> Atoms:
+    if hasattr(calculator, "uncertainties"):  # one of ours: what stands there may be out of date
+        for name in PER_STRUCTURE:
+            atoms.info.pop(name, None)
+        for name in PER_ATOM:
+            atoms.arrays.pop(name, None)
+    atoms.info.update({name: float(results[name]) for name in PER_STRUCTURE if name in results})
+    atoms.arrays.update({name: np.array(results[name]) for name in PER_ATOM if name in results})
+    return atoms
+
+
+def write_images(path: str | Path, images: Sequence[Atoms] | Atoms, append: bool = False) -> None:
+    """Write structures with their results and uncertainties: extxyz, ase.db or traj.
+
+    Other formats of ASE are written as ASE writes them, without uncertainties. In an ASE database
+    σ of the energy is the key `energy_uncertainty` (so `ase db x.db 'energy_uncertainty>0.5'`
+    works), and the per-atom arrays are in the row's `data`.
+    """
+    path = Path(path)
+    images = [images] if isinstance(images, Atoms) else list(images)
+    ready = [_frozen(atoms) for atoms in images]
+    try:
+        if path.suffix in _DATABASES:
+            _write_database(path, ready, append)
+        else:
+            if path.suffix == ".traj":  # it keeps `info`, but no arrays that ASE does not know
+                for atoms in ready:
+                    atoms.info.update({n: atoms.arrays[n] for n in PER_ATOM if n in atoms.arrays})
+            ase.io.write(path, ready, append=append)
+    except (OSError, UnknownFileTypeError) as error:
+        raise NuggetError(f"{path} could not be written ({error}); choose another name.") from error
+
+
+def _frozen(atoms: Atoms) -> Atoms:
+    """A copy with the calculator's present results, and without the calculator."""
+    copy = atoms.copy()
+    results = _present_results(atoms)
+    if results:
+        copy.calc = SinglePointCalculator(
+            copy, **{name: value for name, value in results.items() if name in all_properties}
+        )
+    return _attach(copy, atoms.calc, results)
+
+
+def _write_database(path: Path, images: list[Atoms], append: bool) -> None:
+    if not append:
+        path.unlink(missing_ok=True)
+    with connect(path) as database:
+        for atoms in images:
+            pairs = {name: float(atoms.info[name]) for name in PER_STRUCTURE if name in atoms.info}
+            data = {name: atoms.arrays[name] for name in PER_ATOM if name in atoms.arrays}
+            database.write(atoms, key_value_pairs=pairs, data=data)
