@@ -1,9 +1,8 @@
-"""Parts by name: descriptors, kernels, inducing rules, uncertainties, priors, acquisitions, generators.
+"""Parts by name: descriptors, kernels, inducing rules, uncertainties, priors and so on.
 
 A part is one class in one file of its room, marked with `@registered(kind)`. Other packages offer
-theirs as entry points of the group `nugget.<kind>s` (`nugget.kernels`, `nugget.priors`, …). Both are
-found on first use; nothing is imported before that. Engines, which are factories of ASE calculators,
-have their own list in `nugget.evaluation.engines` and the entry points `nugget.engines`.
+theirs as entry points (`GROUPS` names the groups). Both are found on first use; nothing is imported
+before that. Engines are factories of ASE calculators: `nugget.evaluation.engines` lists them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 
 from nugget.errors import NuggetError
 
-# Where the built-in parts of each kind live: a package, all modules of which are looked at, or a module.
+# Where the built-in parts of each kind live: a module, or a package whose modules are all imported.
 ROOMS: dict[str, str] = {
     "descriptor": "nugget.descriptors",
     "kernel": "nugget.gp.kernels",
@@ -28,6 +27,15 @@ ROOMS: dict[str, str] = {
     "uncertainty": "nugget.gp.uncertainty",
     "prior": "nugget.potential.priors",
     "acquisition": "nugget.search.acquisition",
+    "generator": "nugget.generators",
+}
+GROUPS: dict[str, str] = {
+    "descriptor": "nugget.descriptors",
+    "kernel": "nugget.kernels",
+    "inducing": "nugget.inducing",
+    "uncertainty": "nugget.uncertainties",
+    "prior": "nugget.priors",
+    "acquisition": "nugget.acquisitions",
     "generator": "nugget.generators",
 }
 
@@ -71,7 +79,7 @@ def _built_in(kind: str) -> Mapping[str, type[Any]]:
 
 @cache
 def _outside(kind: str) -> Mapping[str, Any]:
-    return {entry.name: entry for entry in entry_points(group=f"nugget.{kind}s")}
+    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
 
 
 def names(kind: str) -> list[str]:
@@ -116,7 +124,7 @@ def settings_of(kind: str, part: Any) -> dict[str, Any]:
     if not same:
         raise NuggetError(
             f"The {kind} {type(part).__name__} cannot be saved: mark it with "
-            f"@registered({kind!r}), or offer it as an entry point of `nugget.{kind}s`."
+            f"@registered({kind!r}), or offer it as an entry point of `{GROUPS[kind]}`."
         )
     return {"name": name, **{f.name: getattr(part, f.name) for f in fields(part) if f.init}}
 
