@@ -83,7 +83,7 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     assert energies("runs/Au6-seed0") == energies("whole")
     for one in (report, whole):
         assert one["evaluations"] == 8
-        assert one["ended"] == "done"
+        assert one["status"] == "finished"
         assert one["best_energy"] == min(energies("whole"))
         assert one["found"] is None
         assert one["failures"] == {}
@@ -301,11 +301,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, number):
         "        super().calculate(*a, **k)\n"
         "def make():\n    return Slow()\n"
     )
+    path = os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         [sys.executable, "-c", "from nugget.cli.main import app; app()", "search", "Au5",
          "--engine", "slow:make", "--out", "run"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": str(here)},
+        env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert process.stdout is not None
     lines = [process.stdout.readline(), process.stdout.readline()]

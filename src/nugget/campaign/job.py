@@ -7,7 +7,6 @@ there, and a search that has ended is only read.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from nugget.campaign.results import Outcome, examine, has_ended, keep, read_outcome
 from nugget.errors import NuggetError
-from nugget.search.config import make_config
+from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Search, Status
 from nugget.search.store import SETTINGS, Store
 
@@ -26,11 +25,11 @@ PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told; plain data."""
+    """What a worker needs to know; plain data."""
 
     directory: str
     settings: dict[str, Any]
-    files: dict[str, str]  # names inside the directory, and where to copy them from
+    base: str  # the directory that the file names in the settings are relative to
     stop: str  # when this file is there, searches stop after the evaluation in flight
 
 
@@ -66,21 +65,14 @@ def _to_the_end(directory: Path, job: Job) -> Outcome | None:
             search.stop()
 
     result = search.run(watch)
-    outcome = examine(search.config, search.store.records(), directory)
-    if result.interrupted and not has_ended(outcome, search.config, directory):
-        return None
-    return outcome
+    outcome = examine(search.store)
+    return None if result.interrupted and not has_ended(outcome, search.store) else outcome
 
 
 def _open(directory: Path, job: Job) -> Search:
     if (directory / SETTINGS).exists():
         return Search.resume(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, source in job.files.items():
-        partial = directory / f".{name}.partial"
-        shutil.copyfile(source, partial)
-        os.replace(partial, directory / name)
-    return Search(Store.create(directory, make_config(job.settings)))
+    return Search.create(make_config(job.settings), directory, Path(job.base))
 
 
 def _wait_for_others(store: Store) -> None:
@@ -99,8 +91,26 @@ def given_up(directory: Path, reason: str) -> Outcome:
     """The outcome of a search that ended with an error, with what it had done by then."""
     done = Outcome()
     if (directory / SETTINGS).exists():
-        store = Store.open(directory)
-        done = examine(store.config(), store.records(), directory)
+        done = examine(Store.open(directory))
     else:
         directory.mkdir(parents=True, exist_ok=True)
     return replace(done, error=" ".join(reason.split()))
+
+
+def check_settings(directory: Path, ours: Config) -> None:
+    """A search that is there already must be the one that the grid asks for."""
+    if not (directory / SETTINGS).exists():
+        return
+    theirs = read_config(directory / SETTINGS)
+    a, b = (config.model_dump(exclude={"execution"}) for config in (theirs, ours))
+    wrong = [
+        f"{section}.{key} is {a[section][key]!r} there and {value!r} here"
+        for section, values in b.items()
+        for key, value in values.items()
+        if a[section][key] != value
+    ]
+    if wrong:
+        raise NuggetError(
+            f"{directory} holds another search: {'; '.join(wrong[:3])}. Move it away, or give the "
+            "campaign the same settings."
+        )

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nugget.campaign.grid import Cell, make_cells
-from nugget.campaign.job import Job, given_up, run_search
-from nugget.campaign.prepare import check, check_settings, copy, located, with_files
+from nugget.campaign.job import Job, check_settings, given_up, run_search
 from nugget.campaign.results import Outcome, Row, keep, read_outcome
 from nugget.campaign.survival import KaplanMeier
 from nugget.errors import NuggetError
 from nugget.evaluation.executors import ExecutionConfig
 from nugget.search.config import Config, make_config, write_config
-from nugget.search.store import LOG, SETTINGS, write_atomically
+from nugget.search.prepare import check, copied_names, copy_files, locate, with_files
+from nugget.search.store import LOG, SETTINGS, STATUS
+from nugget.structures.files import LOCK, locked, write_atomically
 
-CAMPAIGN, RUNS, STOP, LOCK = "campaign.toml", "runs", "stop", "lock"
+CAMPAIGN, RUNS, STOP = "campaign.toml", "runs", "stop"
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,8 @@ class Campaign:
         directory = Path(directory)
         if repeats < 1:
             raise NuggetError(f"{repeats} repeats of a search are none; give 1 or more.")
-        files = located(config, base)
-        config = with_files(config, files)
+        files = locate(config, base)
+        config = with_files(config, copied_names(files))
         campaign = cls(directory, config, dict(vary), repeats)
         if (directory / CAMPAIGN).exists():
             if _told(cls.resume(directory)) != _told(campaign):
@@ -102,8 +101,7 @@ class Campaign:
             for member in campaign.members:  # searches that are in their places already
                 check_settings(member.directory, campaign._config(member))
         directory.mkdir(parents=True, exist_ok=True)
-        for name, file in files.items():
-            copy(file, directory / name)
+        copy_files(files, directory)
         campaign._write()
         return campaign
 
@@ -157,7 +155,9 @@ class Campaign:
 
     def run(self, executor: Executor, watch: Watcher | None = None) -> list[Row]:
         """Run all searches that have not ended; those that had failed are tried again."""
-        with self._locked():
+        with locked(self.directory):
+            # The clock of the file system, which may be another machine's.
+            self._begun = (self.directory / LOCK).stat().st_mtime
             (self.directory / STOP).unlink(missing_ok=True)
             try:
                 return self._run(executor, watch)
@@ -223,7 +223,7 @@ class Campaign:
         members = [member for member in self.members if member.cell is cell]
         known = dict(self._outcomes)  # another thread may draw while this one runs
         ended = [known[m.directory] for m in members if m.directory in known]
-        running = [m for m in members if m.directory not in known and self._moves(m.directory)]
+        running = [m for m in members if m.directory not in known and self._runs(m.directory)]
         times = [o.evaluations_to_solution or o.evaluations for o in ended]
         solved = [bool(o.found) for o in ended]
         return Progress(
@@ -236,8 +236,10 @@ class Campaign:
             KaplanMeier.of(times, solved).median if ended else None,
         )
 
-    def _moves(self, directory: Path) -> bool:
-        """Has the search written anything since this run of the campaign began?"""
+    def _runs(self, directory: Path) -> bool:
+        """Has the search written anything in this run of the campaign, and not ended since?"""
+        if (directory / STATUS).exists():
+            return False
         for name in (LOG, SETTINGS):
             try:
                 if (directory / name).stat().st_mtime >= self._begun > 0:
@@ -256,26 +258,12 @@ class Campaign:
     def _job(self, member: Member) -> Job:
         config = self._config(member)
         here = self.directory.absolute()
-        names = [name for name in (config.search.reference, config.system.template) if name]
         return Job(
             directory=str(member.directory.absolute()),
             settings=config.model_dump(),
-            files={name: str(here / name) for name in names},
+            base=str(here),
             stop=str(here / STOP),
         )
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with open(self.directory / LOCK, "w", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise NuggetError(f"{self.directory}: this campaign runs already.") from None
-            file.write("\n")
-            file.flush()
-            # The clock of the file system, which may be another machine's.
-            self._begun = (self.directory / LOCK).stat().st_mtime
-            yield
 
 
 def _told(campaign: Campaign) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from nugget.cli._search import polite, told
 from nugget.cli.search import _setting
 from nugget.evaluation.executors import make_executor
 from nugget.report.campaign_live import make_campaign_view
-from nugget.search.store import write_atomically
+from nugget.structures.files import replacing, write_atomically
 
 RESULTS, PARQUET, SUMMARY, FIGURE = "results.csv", "results.parquet", "summary.json", "success.png"
 
@@ -58,15 +58,15 @@ def follow(campaign: Campaign, where: Mapping[str, Any], live: bool, quiet: bool
             campaign.run(executor, None if view is None else view.watch)
     except KeyboardInterrupt:
         return "broken off"
-    return "stopped" if campaign.stopped else "done"
+    return "interrupted" if campaign.stopped else "finished"
 
 
-def finish(campaign: Campaign, ended: str, parquet: bool, quiet: bool) -> dict[str, Any]:
+def finish(campaign: Campaign, status: str, parquet: bool) -> dict[str, Any]:
     """Write the results, the summary and the figure; the summary with where they are."""
     directory, rows = campaign.directory, campaign.rows()
     report: dict[str, Any] = {
         "directory": str(directory),
-        "ended": ended,
+        "status": status,
         "searches": len(campaign.members),
         "finished": len(rows),
         "results": str(directory / RESULTS),
@@ -80,9 +80,8 @@ def finish(campaign: Campaign, ended: str, parquet: bool, quiet: bool) -> dict[s
         from nugget.report.success_figure import success_figure
 
         figure = success_figure(grouped(rows), title=_title(campaign))
-        partial = directory / f".{FIGURE}"
-        figure.savefig(partial, dpi=150, format="png")
-        partial.replace(directory / FIGURE)
+        with replacing(directory / FIGURE) as partial:
+            figure.savefig(partial, dpi=150)
         report["figure"] = str(directory / FIGURE)
     write_atomically(directory / SUMMARY, json.dumps(report, indent=1) + "\n")
     return report
@@ -112,7 +111,7 @@ def show(report: dict[str, Any]) -> None:
             typer.echo(f"{name}: {report[name]}")
     left = report["searches"] - report["finished"]
     again = f"nugget campaign --resume {report['directory']}"
-    if report["ended"] == "broken off":
+    if report["status"] == "broken off":
         typer.echo("The evaluations in flight are lost; all others are saved.")
     if left:
         typer.echo(f"{left} of {report['searches']} searches have not ended. To continue: {again}")

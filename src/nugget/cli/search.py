@@ -128,7 +128,7 @@ def search(
     if json:
         emit(report)
     else:
-        summarise(report)
+        summarise(report, broken_off=result is None)
     if result is None or result.interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -8,12 +8,9 @@ candidates, and nothing is calculated twice.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +23,10 @@ from nugget.dataset.recipe import Recipe
 from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
 from nugget.errors import NuggetError
 from nugget.evaluation.evaluator import Evaluator, Outcome
+from nugget.structures.files import locked, replacing, write_atomically
 from nugget.structures.io import read_images, write_images
 
-DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
+DATABASE, RECIPE, CANDIDATES = "dataset.db", "recipe.json", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
 
 # So many failures and not one success: something is wrong with the engine, not with structures.
@@ -69,7 +67,7 @@ def build(
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         _check(folder, recipe)
         streams = _streams(folder, recipe)
         # No lock file of ASE's: one left by a killed process would block the next for ever.
@@ -86,7 +84,7 @@ def build(
             relax_steps=recipe.relax_steps, workers=workers,
         ) as evaluator:  # fmt: skip
             # Only now: a recipe that cannot work leaves nothing behind.
-            _write_recipe(folder, recipe)
+            write_atomically(folder / RECIPE, json.dumps(recipe.to_dict(), indent=2) + "\n")
             now = _work(streams, known, database, evaluator, workers, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
@@ -228,9 +226,8 @@ def _write(path: Path, images: list[Atoms]) -> None:
     if not images:
         path.unlink(missing_ok=True)
         return
-    partial = path.with_name(f"partial-{path.name}")
-    write_images(partial, images)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        write_images(partial, images)
 
 
 def _check(folder: Path, recipe: Recipe) -> None:
@@ -246,23 +243,3 @@ def _check(folder: Path, recipe: Recipe) -> None:
         )
     if recipe.count < old.count:
         raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
-
-
-def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    path = folder / RECIPE
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(recipe.to_dict(), indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the kernel frees the lock of a killed one."""
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise NuggetError(
-                f"{folder} is in use by another process: wait for it, or stop it."
-            ) from None
-        yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sized
 from concurrent.futures import Executor
@@ -10,19 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ase import Atoms
-from ase.cell import Cell
 from ase.io import write
 from threadpoolctl import threadpool_limits
 
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import Flight, complete, make_pending
-from nugget.generators import Problem
-from nugget.search.config import Config, SystemConfig
+from nugget.search.config import Config
 from nugget.search.learner import Learner
-from nugget.search.reference import beside, is_found, read_references
+from nugget.search.prepare import check, copied_names, copy_files, locate, make_problem, with_files
+from nugget.search.reference import is_found, read_references
 from nugget.search.replay import Replay, replay
-from nugget.search.store import Record, Store
-from nugget.structures.io import read_images
+from nugget.search.store import End, Ended, Record, Store
+from nugget.structures.files import replacing
 
 BEST = "best.extxyz"
 
@@ -60,11 +58,23 @@ class Result:
     """How a search ended."""
 
     best: Record | None
-    evaluations: int
     failures: int
-    found: bool  # the reference structure, if there was one
-    interrupted: bool
+    end: End
     directory: Path
+
+    @property
+    def evaluations(self) -> int:
+        return self.end.evaluations
+
+    @property
+    def found(self) -> bool:
+        """Was a reference structure found?"""
+        return self.end.status == "found"
+
+    @property
+    def interrupted(self) -> bool:
+        """Was the search stopped before its end?"""
+        return self.end.status == "interrupted"
 
 
 class Search:
@@ -78,12 +88,18 @@ class Search:
         self._stop = False
 
     @classmethod
-    def create(cls, config: Config, directory: str | Path) -> Search:
-        """A new search; its directory must not hold one already."""
+    def create(cls, config: Config, directory: str | Path, base: Path = Path()) -> Search:
+        """A new search, with copies of the files that it needs; see `prepare.locate` for `base`.
+
+        All mistakes are found before anything is written. A directory that holds a search is
+        refused.
+        """
         directory = Path(directory)
-        make_problem(config.system, Path())  # mistakes are found before anything is written
-        read_references(config, directory)
-        return cls(Store.create(directory, config))
+        Store.check_free(directory)
+        files = locate(config, base)
+        check(config, files)
+        copy_files(files, directory)
+        return cls(Store.create(directory, with_files(config, copied_names(files))))
 
     @classmethod
     def resume(cls, directory: str | Path) -> Search:
@@ -116,48 +132,72 @@ class Search:
         """
         budget = self.config.search.budget if budget is None else budget
         with self.store.locked(), threadpool_limits(1):
+            self.store.keep_end(None)
             learner = Learner(self.config, self.problem)
-            engine_seconds = surrogate_seconds = 0.0
-            for record in self.store.records():
-                learner.learn(record)
+            try:
+                status, reason = self._run(learner, watch, budget, executor)
+            except BaseException as error:
+                broken = isinstance(error, KeyboardInterrupt)
+                self._end(learner, budget, "interrupted" if broken else "failed", _words(error))
+                raise
+            end = self._end(learner, budget, status, reason)
+            if learner.best is not None:
+                # Once more: a kill may have come between the database and this file.
+                _write_structure(self.store.directory / BEST, learner.best.atoms)
+            failures = len(learner.records) - len(learner.good)
+            return Result(learner.best, failures, end, self.store.directory)
+
+    def _run(
+        self, learner: Learner, watch: Watcher | None, budget: int, executor: Executor | None
+    ) -> tuple[Ended, str]:
+        """Run; how it ended, and why."""
+        engine_seconds = surrogate_seconds = 0.0
+        for record in self.store.records():
+            learner.learn(record)
+            engine_seconds += record.engine_seconds
+            surrogate_seconds += record.surrogate_seconds
+        if learner.records:
+            self.store.log(f"continued after {len(learner.records)} evaluations")
+        found = any(self._is_reference(record) for record in learner.good)
+
+        def show(record: Record | None) -> None:
+            if watch is not None:
+                times = (engine_seconds, surrogate_seconds)
+                watch(Status(learner, record, budget, found, *times, flight))
+
+        held = self.store.pending()  # in flight when the search ended: submitted as they were
+        clock = _Stopwatch()
+        relaxed = self.config.engine.relax_steps > 0
+        width = self.config.search.in_flight
+        with Flight(self.config.engine, width, executor) as flight:
+            show(None)
+            while not found:
+                self._fill(flight, held, learner, budget, clock)
+                if not len(flight):
+                    break
+                # One answer at a time, in the order in which they came, even if there are
+                # more: so the order alone decides who is proposed from what.
+                pending, outcome = flight.next()
+                record = complete(pending, len(learner.records), outcome, relaxed)
+                self.store.append(record)
+                self._keep(flight, held)
+                with clock:
+                    learner.learn(record)
+                self._report(record, learner)
+                found = self._is_reference(record)
                 engine_seconds += record.engine_seconds
                 surrogate_seconds += record.surrogate_seconds
-            if learner.records:
-                self.store.log(f"continued after {len(learner.records)} evaluations")
-            found = any(self._is_reference(record) for record in learner.good)
-
-            def show(record: Record | None) -> None:
-                if watch is not None:
-                    times = (engine_seconds, surrogate_seconds)
-                    watch(Status(learner, record, budget, found, *times, flight))
-
-            held = self.store.pending()  # in flight when the search ended: submitted as they were
-            clock = _Stopwatch()
-            relaxed = self.config.engine.relax_steps > 0
-            width = self.config.search.in_flight
-            with Flight(self.config.engine, width, executor) as flight:
-                show(None)
-                while not found:
-                    self._fill(flight, held, learner, budget, clock)
-                    if not len(flight):
-                        break
-                    # One answer at a time, in the order in which they came, even if there are
-                    # more: so the order alone decides who is proposed from what.
-                    pending, outcome = flight.next()
-                    record = complete(pending, len(learner.records), outcome, relaxed)
-                    self.store.append(record)
-                    self._keep(flight, held)
-                    with clock:
-                        learner.learn(record)
-                    self._report(record, learner)
-                    found = self._is_reference(record)
-                    engine_seconds += record.engine_seconds
-                    surrogate_seconds += record.surrogate_seconds
-                    show(record)
-                    self._give_up(learner)
-                if len(flight):
-                    self.store.log(f"{len(flight)} in flight broken off, they stay pending")
-            return self._end(learner, found, budget)
+                show(record)
+                self._give_up(learner)
+            if len(flight):
+                self.store.log(f"{len(flight)} in flight broken off, they stay pending")
+        if found:
+            return "found", "the reference was found"
+        if len(learner.records) >= budget:
+            return "finished", "the budget is used up"
+        if self._stop:
+            return "interrupted", "stopped on request"
+        return "finished", "nothing new is left to evaluate"
 
     def _fill(
         self, flight: Flight, held: list[Record], learner: Learner, budget: int, clock: _Stopwatch
@@ -215,20 +255,18 @@ class Search:
                 f"{reason!r}. Repair it, then `nugget search --resume {self.store.directory}`."
             )
 
-    def _end(self, learner: Learner, found: bool, budget: int) -> Result:
-        if learner.best is not None:
-            # Once more: a kill may have come between the database and this file.
-            _write_structure(self.store.directory / BEST, learner.best.atoms)
-        interrupted = self._stop and not found and len(learner.records) < budget
-        self.store.log("interrupted" if interrupted else "finished")
-        return Result(
-            best=learner.best,
-            evaluations=len(learner.records),
-            failures=len(learner.records) - len(learner.good),
-            found=found,
-            interrupted=interrupted,
-            directory=self.store.directory,
-        )
+    def _end(self, learner: Learner, budget: int, status: Ended, reason: str) -> End:
+        end = End(status, reason, len(learner.records), budget)
+        self.store.keep_end(end)
+        self.store.log(f"{status}: {reason}")
+        return end
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "broken off"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, NuggetError) else f"{type(error).__name__}: {text}"
 
 
 class _Stopwatch:
@@ -248,18 +286,6 @@ class _Stopwatch:
         self.seconds += time.perf_counter() - self._begun
 
 
-def make_problem(system: SystemConfig, directory: Path) -> Problem:
-    """What is searched for; file names count from the search's directory, then from here."""
-    if system.kind == "surface":
-        template = read_images(beside(str(system.template), directory), -1)[0]
-        return Problem.on_template(system.formula, template, system.height)
-    if system.kind == "bulk":
-        assert system.cell is not None
-        return Problem.bulk(system.formula, Cell.new(list(system.cell)).array)
-    return Problem.cluster(system.formula, system.radius)
-
-
 def _write_structure(path: Path, atoms: Atoms) -> None:
-    partial = path.with_name(f".{path.name}")
-    write(partial, atoms, format="extxyz")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        write(partial, atoms, format="extxyz")

@@ -8,15 +8,13 @@ database holds nothing but evaluations.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ase.db
 import numpy as np
@@ -26,9 +24,10 @@ from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config, read_config, write_config
+from nugget.structures.files import locked, write_atomically
 
-DATABASE, SETTINGS, LOG, LOCK = "search.db", "config.toml", "search.log", "lock"
-PENDING = "pending.json"
+DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
+PENDING, STATUS = "pending.json", "status.json"
 UNFINISHED = -1
 
 
@@ -79,6 +78,24 @@ class Record:
         return float(self.atoms.calc.results["energy"])
 
 
+Ended = Literal["finished", "found", "interrupted", "failed"]
+
+
+@dataclass(frozen=True)
+class End:
+    """How the last run of a search ended. A run that was killed leaves none."""
+
+    status: Ended
+    reason: str
+    evaluations: int
+    budget: int
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing new was left to evaluate, although the budget was not used up."""
+        return self.status == "finished" and self.evaluations < self.budget
+
+
 class Store:
     """The directory of one search."""
 
@@ -90,14 +107,21 @@ class Store:
     @classmethod
     def create(cls, directory: Path, config: Config) -> Store:
         """A new search; a directory that already holds one is refused."""
+        cls.check_free(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        if (directory / DATABASE).exists() or (directory / SETTINGS).exists():
-            raise NuggetError(
-                f"{directory} already holds a search: continue it with "
-                f"`nugget search --resume {directory}`, or choose another directory with --out."
-            )
         write_atomically(directory / SETTINGS, write_config(config))
         return cls(directory)
+
+    @staticmethod
+    def check_free(directory: Path) -> None:
+        """Refuse a place where there is something already."""
+        if directory.is_file():
+            raise NuggetError(f"{directory} is a file; choose another directory with --out.")
+        if (directory / DATABASE).exists() or (directory / SETTINGS).exists():
+            raise NuggetError(
+                f"{directory} already holds a search: continue it with `nugget search --resume "
+                f"{directory}`, or choose another directory with --out or another --seed."
+            )
 
     @classmethod
     def open(cls, directory: Path) -> Store:
@@ -161,29 +185,30 @@ class Store:
         found = [_pending_record(entry) for entry in decode(text)]
         return [record for record in found if record.proposal not in done]
 
+    def keep_end(self, end: End | None) -> None:
+        """Write down how a run ended; None when the next one begins."""
+        path = self.directory / STATUS
+        if end is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, json.dumps(asdict(end), indent=1) + "\n")
+
+    def end(self) -> End | None:
+        """How the last run ended; None while one is under way, or after a kill."""
+        try:
+            return End(**json.loads((self.directory / STATUS).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
     def log(self, text: str) -> None:
         """Append a line with the time to the log."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with open(self.directory / LOG, "a", encoding="utf-8") as file:
             file.write(f"{stamp}  {text}\n")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Only one process at a time works on a search."""
-        with open(self.directory / LOCK, "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                owner = json.loads(file.read() or "{}").get("pid", "unknown")
-                raise NuggetError(
-                    f"{self.directory} is in use by process {owner}: wait for it, or stop it."
-                ) from None
-            file.seek(0)
-            file.truncate()
-            json.dump({"pid": os.getpid()}, file)
-            file.flush()
-            yield
+        return locked(self.directory)
 
 
 def _record(row: Any) -> Record:
@@ -229,14 +254,3 @@ def _pending_record(entry: dict[str, Any]) -> Record:
 
 def _maybe(pairs: dict[str, Any], name: str) -> float | None:
     return float(pairs[name]) if name in pairs else None
-
-
-def write_atomically(path: Path, text: str, wait: bool = True) -> None:
-    """The old file or the new one, never half of it; `wait` until it is safe on the disk."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        if wait:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(partial, path)
