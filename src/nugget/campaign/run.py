@@ -19,7 +19,7 @@ from nugget.campaign.prepare import check, check_settings, copy, located, with_f
 from nugget.campaign.results import Outcome, Row, keep, read_outcome
 from nugget.campaign.survival import KaplanMeier
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig
+from nugget.evaluation.config import ExecutionConfig
 from nugget.search.config import Config, make_config, write_config
 from nugget.search.store import LOG, SETTINGS, write_atomically
 

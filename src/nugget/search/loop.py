@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ from ase.io import write
 from threadpoolctl import threadpool_limits
 
 from nugget.errors import NuggetError
-from nugget.evaluation.queue import Flight, complete, make_pending
+from nugget.evaluation.queue import EvaluationQueue
 from nugget.generators import Problem
 from nugget.search.config import Config, SystemConfig
 from nugget.search.learner import Learner
+from nugget.search.records import complete, make_pending
 from nugget.search.reference import beside, is_found, read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.store import Record, Store
@@ -135,18 +136,19 @@ class Search:
             clock = _Stopwatch()
             relaxed = self.config.engine.relax_steps > 0
             width = self.config.search.in_flight
-            with Flight(self.config.engine, width, executor) as flight:
+            flight: dict[int, Record] = {}  # under way, by proposal
+            with EvaluationQueue(self.config.engine, width, executor) as queue:
                 show(None)
                 while not found:
-                    self._fill(flight, held, learner, budget, clock)
-                    if not len(flight):
+                    self._fill(queue, flight, held, learner, budget, clock)
+                    if not flight:
                         break
                     # One answer at a time, in the order in which they came, even if there are
                     # more: so the order alone decides who is proposed from what.
-                    pending, outcome = flight.next()
-                    record = complete(pending, len(learner.records), outcome, relaxed)
+                    proposal, outcome = queue.next()
+                    record = complete(flight.pop(proposal), len(learner.records), outcome, relaxed)
                     self.store.append(record)
-                    self._keep(flight, held)
+                    self._keep(flight.values(), held)
                     with clock:
                         learner.learn(record)
                     self._report(record, learner)
@@ -155,23 +157,29 @@ class Search:
                     surrogate_seconds += record.surrogate_seconds
                     show(record)
                     self._give_up(learner)
-                if len(flight):
+                if flight:
                     self.store.log(f"{len(flight)} in flight broken off, they stay pending")
             return self._end(learner, found, budget)
 
     def _fill(
-        self, flight: Flight, held: list[Record], learner: Learner, budget: int, clock: _Stopwatch
+        self,
+        queue: EvaluationQueue,
+        flight: dict[int, Record],
+        held: list[Record],
+        learner: Learner,
+        budget: int,
+        clock: _Stopwatch,
     ) -> None:
         """Submit as many evaluations as there is room for."""
         while (
-            len(flight) < flight.width
+            len(flight) < queue.width
             and len(learner.records) + len(flight) < budget
             and not self._stop
         ):
             if held:
                 record = held.pop(0)
             else:
-                waiting = flight.pending
+                waiting = [flight[proposal] for proposal in sorted(flight)]
                 ordinal = len(learner.records) + len(waiting)
                 with clock:
                     proposal = learner.propose(ordinal, [other.atoms for other in waiting])
@@ -180,13 +188,15 @@ class Search:
                     return  # what is in flight may still teach something new
                 kappa = self.config.search.kappa
                 record = make_pending(ordinal, len(learner.records), proposal, kappa, clock.take())
-            self._keep(flight, [record, *held])  # before it starts, so that no kill can lose it
-            flight.submit(record)
+            flight[record.proposal] = record
+            self._keep(flight.values(), held)  # before it starts, so that no kill can lose it
+            queue.submit(record.proposal, record.atoms)
 
-    def _keep(self, flight: Flight, others: list[Record]) -> None:
+    def _keep(self, flight: Iterable[Record], held: list[Record]) -> None:
         # One at a time the next proposal follows from the database; nothing else need be kept.
-        if flight.width > 1 or self.store.has_pending:
-            self.store.keep_pending([*flight.pending, *others])
+        if self.config.search.in_flight > 1 or self.store.has_pending:
+            under_way = sorted(flight, key=lambda record: record.proposal)
+            self.store.keep_pending([*under_way, *held])
 
     def _is_reference(self, record: Record) -> bool:
         return is_found(record, self.references, self.config.search.reference_tolerance)
