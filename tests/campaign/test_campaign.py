@@ -23,7 +23,8 @@ from ase.io import read, write
 from nugget.campaign import Campaign
 from nugget.campaign.results import Outcome, Row, read_csv, read_outcome, write_csv
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig, InProcess, ProcessExecutor, make_executor
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.executors import InProcess, ProcessExecutor, make_executor
 from nugget.search import Search, make_config
 from nugget.search.config import Config
 from nugget.search.store import Record, Store

@@ -11,7 +11,8 @@ from nugget.campaign import Campaign
 from nugget.campaign.grid import cell_name, cell_values, make_cells, read_vary, split
 from nugget.campaign.run import with_execution
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig, InProcess
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.executors import InProcess
 from nugget.search import make_config
 from nugget.search.config import Config
 

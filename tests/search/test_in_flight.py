@@ -12,11 +12,11 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from flights import assert_whole, backwards, bits, in_order, run_scripted, settings
 from threadpoolctl import threadpool_limits
 
-from nugget.evaluation.evaluator import run_engine
-from nugget.evaluation.queue import complete, make_pending
+from nugget.evaluation.run import run_engine
 from nugget.generators import Problem
 from nugget.search import Search, make_config
 from nugget.search.learner import Learner
+from nugget.search.records import complete, make_pending
 from nugget.search.store import PENDING
 
 pytestmark = pytest.mark.usefixtures("engines")

@@ -15,7 +15,8 @@ from typing import Any
 from nugget.campaign.results import Outcome, examine, has_ended, keep, read_outcome
 from nugget.errors import NuggetError
 from nugget.search.config import Config, make_config, read_config
-from nugget.search.loop import Search, Status
+from nugget.search.loop import Search
+from nugget.search.run import Status
 from nugget.search.store import SETTINGS, Store
 
 #: Seconds to wait for a search that another worker still has in its hands. A scheduler may give up

@@ -16,7 +16,7 @@ from nugget.campaign.job import Job, check_settings, given_up, run_search
 from nugget.campaign.results import Outcome, Row, keep, read_outcome
 from nugget.campaign.survival import KaplanMeier
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig
+from nugget.evaluation.config import ExecutionConfig
 from nugget.search.config import Config, make_config, write_config
 from nugget.search.prepare import check, copied_names, copy_files, locate, with_files
 from nugget.search.store import LOG, SETTINGS, STATUS

@@ -17,7 +17,8 @@ from nugget.evaluation.executors import make_executor
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
-from nugget.search.loop import BEST, Result, Search
+from nugget.search.loop import Result, Search
+from nugget.search.run import BEST
 from nugget.search.store import DATABASE
 
 

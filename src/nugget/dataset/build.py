@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,9 @@ from ase import Atoms
 from nugget.dataset.recipe import Recipe
 from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
 from nugget.errors import NuggetError
-from nugget.evaluation.evaluator import Evaluator, Outcome
+from nugget.evaluation.config import EngineConfig
+from nugget.evaluation.outcome import Outcome
+from nugget.evaluation.queue import EvaluationQueue
 from nugget.structures.files import locked, replacing, write_atomically
 from nugget.structures.io import read_images, write_images
 
@@ -79,13 +80,16 @@ def build(
             if progress is not None:
                 progress(sum(len(s.accepted) for s in streams), recipe.count)
 
-        with Evaluator(
-            recipe.engine, recipe.options, time_limit=recipe.time_limit,
-            relax_steps=recipe.relax_steps, workers=workers,
-        ) as evaluator:  # fmt: skip
+        engine = EngineConfig(
+            name=recipe.engine,
+            options=recipe.options,
+            time_limit=recipe.time_limit,
+            relax_steps=recipe.relax_steps,
+        )
+        with EvaluationQueue(engine, workers) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
             write_atomically(folder / RECIPE, json.dumps(recipe.to_dict(), indent=2) + "\n")
-            now = _work(streams, known, database, evaluator, workers, advance)
+            now = _work(streams, known, database, queue, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
             _write(folder / f"{name}.extxyz", images)
@@ -116,41 +120,32 @@ def _work(
     streams: list[Stream],
     known: dict[tuple[str, int], Atoms | str],
     database: Any,
-    evaluator: Evaluator,
-    workers: int,
+    queue: EvaluationQueue,
     advance: Callable[[], None],
 ) -> int:
     """Label candidates until every stream has enough; the number of new labels."""
-    running: dict[Future[Outcome], tuple[Stream, int]] = {}
-    made = failed = 0
-    pool = ThreadPoolExecutor(workers)
-    try:
-        while True:
-            while len(running) < workers and (found := _next(streams, known)) is not None:
-                stream, k, atoms = found
-                running[pool.submit(evaluator.evaluate, atoms)] = (stream, k)
-            advance()
-            if not running:
-                return made
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                stream, k = running.pop(done)
-                outcome = done.result()
-                _record(database, stream, k, outcome)
-                made += 1
-                failed += not outcome.ok
-                if made == failed == _HOPELESS:
-                    raise NuggetError(
-                        f"The engine failed {failed} times out of {made}, last with "
-                        f"{outcome.failure}: {outcome.reason}."
-                    )
-                stream.take(k, outcome.atoms if outcome.ok else FAILED)
-    except BaseException:
-        # Ctrl-C: do not wait for engines under way.
-        pool.shutdown(wait=False, cancel_futures=True)
-        evaluator.close()
-        raise
-    finally:
-        pool.shutdown()
+    running: dict[int, tuple[Stream, int]] = {}
+    submitted = made = failed = 0
+    while True:
+        while len(queue) < queue.width and (found := _next(streams, known)) is not None:
+            stream, k, atoms = found
+            running[submitted] = (stream, k)
+            queue.submit(submitted, atoms)
+            submitted += 1
+        advance()
+        if not running:
+            return made
+        key, outcome = queue.next()
+        stream, k = running.pop(key)
+        _record(database, stream, k, outcome)
+        made += 1
+        failed += not outcome.ok
+        if made == failed == _HOPELESS:
+            raise NuggetError(
+                f"The engine failed {failed} times out of {made}, last with "
+                f"{outcome.failure}: {outcome.reason}."
+            )
+        stream.take(k, outcome.atoms if outcome.ok else FAILED)
 
 
 def _next(

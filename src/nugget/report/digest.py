@@ -9,7 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nugget.search.loop import Status
+    from nugget.search.run import Status
     from nugget.search.store import Record
 
 #: How many of the last evaluations errors and times are taken from.

@@ -13,19 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig
+from nugget.evaluation.config import EngineConfig, ExecutionConfig, Section
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
-    )
-
-
-class SystemConfig(_Section):
+class SystemConfig(Section):
     """What is looked for."""
 
     formula: str = Field("Au20", description="atoms to place, as Au20 or Cu5Au8")
@@ -48,18 +42,7 @@ class SystemConfig(_Section):
         return self
 
 
-class EngineConfig(_Section):
-    """The expensive calculator; `nugget engines` lists them."""
-
-    name: str = Field("gfn1-xtb", description="a name from `nugget engines`, or module:factory")
-    options: dict[str, Any] = Field(default_factory=dict, description="passed to the engine")
-    time_limit: float = Field(600.0, gt=0, description="seconds before a calculation is killed")
-    retries: int = Field(1, ge=0, description="new attempts after a calculation has died")
-    relax_steps: int = Field(0, ge=0, description="relaxation steps with the engine itself")
-    max_failures: int = Field(10, ge=1, description="stop after this many failures in a row")
-
-
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """The surrogate."""
 
     cutoff: float = Field(6.0, gt=1, description="radius of an atomic environment, Å")
@@ -88,7 +71,7 @@ class ModelConfig(_Section):
     force: float = Field(0.1, ge=0, description="label noise on forces, eV/Å")
 
 
-class SearchConfig(_Section):
+class SearchConfig(Section):
     """How the search goes about it."""
 
     budget: int = Field(150, ge=1, description="evaluations with the engine")
@@ -142,7 +125,7 @@ DEFAULT_GENERATORS: dict[str, float] = {
 }
 
 
-class Config(_Section):
+class Config(Section):
     """A whole search."""
 
     system: SystemConfig = SystemConfig()
