@@ -15,9 +15,9 @@ from nugget.generators import GENERATORS
 from nugget.search.config import Config, make_config, read_config, write_config
 
 
-def refusal(told: dict[str, Any]) -> str:
+def refusal(settings: dict[str, Any]) -> str:
     with pytest.raises(NuggetError) as error:
-        make_config(told)
+        make_config(settings)
     return str(error.value)
 
 
@@ -33,7 +33,7 @@ def test_default_generators_are_all_there_are():
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("settings", "hint"),
     [
         ({"search": {"buget": 10}}, "search.buget is not an option; did you mean 'budget'?"),
         ({"sytem": {}}, "sytem is not an option; did you mean 'system'?"),
@@ -42,12 +42,12 @@ def test_default_generators_are_all_there_are():
         ({"xyzzy": {}}, "xyzzy is not an option; known: system, engine, model, search"),
     ],
 )
-def test_unknown_keys_meet_a_suggestion(told, hint):
-    assert hint in refusal(told)
+def test_unknown_keys_meet_a_suggestion(settings, hint):
+    assert hint in refusal(settings)
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("settings", "hint"),
     [
         ({"search": {"budget": 0}}, "search.budget: Input should be greater than or equal to 1"),
         ({"search": {"budget": "many"}}, "(got 'many')"),
@@ -66,8 +66,8 @@ def test_unknown_keys_meet_a_suggestion(told, hint):
         ({"system": {"kind": "bulk", "cell": [1.0, 2.0]}}, "3 or 6 numbers"),
     ],
 )
-def test_bad_values_are_named(told, hint):
-    assert hint in refusal(told)
+def test_bad_values_are_named(settings, hint):
+    assert hint in refusal(settings)
 
 
 def test_all_mistakes_are_told_at_once_with_their_file(tmp_path):

@@ -38,7 +38,7 @@ def assert_equal(a: list[Record], b: list[Record]) -> None:
     assert len(a) == len(b)
     for one, two in zip(a, b, strict=True):
         np.testing.assert_array_equal(one.atoms.positions, two.atoms.positions)
-        for name in ("iteration", "generator", "predicted", "sigma", "scale", "acquisition"):
+        for name in ("iteration", "generator", "predicted", "std", "scale", "acquisition"):
             assert getattr(one, name) == getattr(two, name), name
         assert one.energy == two.energy
         np.testing.assert_array_equal(one.atoms.get_forces(), two.atoms.get_forces())
@@ -59,7 +59,7 @@ def test_a_search_lowers_the_energy_and_writes_it_down(uninterrupted: list[Recor
     assert min(energies[3:]) < min(energies[:3])
     assert [record.iteration for record in uninterrupted] == list(range(12))
     later = uninterrupted[3:]
-    assert all(record.predicted is not None and record.sigma > 0 for record in later)
+    assert all(record.predicted is not None and record.std > 0 for record in later)
     assert len({record.generator for record in uninterrupted}) > 2
 
 

@@ -1,7 +1,7 @@
-"""One search of a campaign, as a function that any worker can run, again and again.
+"""One search of a campaign, as a function that any worker can run, any number of times.
 
-Everything that it did before is in the search's directory: begun anew after a loss, it goes on from
-there, and a search that has ended is only read.
+The directory of a search holds its state: when a worker is lost, another one continues from there.
+A search that has ended is only read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from nugget.search.loop import Search
 from nugget.search.run import Status
 from nugget.search.store import SETTINGS, Store
 
-#: Seconds to wait for a search that another worker still has in its hands. A scheduler may give up
-#: a worker that lives on; its search is then finished by one of the two, never by both.
+#: Seconds to wait for a search that another worker holds. A scheduler may give up a worker that is
+#: still alive; its search is then finished by one of the two, never by both.
 PATIENCE = 600.0
 
 
@@ -37,7 +37,7 @@ class Job:
 def run_search(job: Job) -> Outcome | None:
     """Run a search to its end, from where it stands; None if it was stopped before that.
 
-    What goes wrong becomes the outcome's `error`, so that the campaign goes on.
+    An exception becomes the outcome's `error`, so that the campaign goes on.
     """
     directory = Path(job.directory)
     if Path(job.stop).exists():

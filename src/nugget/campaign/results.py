@@ -1,4 +1,4 @@
-"""What came of each search of a campaign: one row, read from its directory, kept beside it."""
+"""The outcome of each search of a campaign: one row, read from its directory and cached there."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ _COLUMNS = [field.name for field in fields(Outcome)]
 
 
 def read_outcome(directory: Path) -> Outcome | None:
-    """Of a search that has ended, from its directory; None while it has not.
+    """The outcome of a search that has ended; None while it has not.
 
-    The answer is kept in the directory, so that the next look is quick; it counts as long as the
-    database has not been written to since.
+    It is cached in the directory, and valid as long as the database is not newer.
     """
     kept = _kept(directory)
     if kept is not None:
@@ -64,7 +63,7 @@ def read_outcome(directory: Path) -> Outcome | None:
     outcome = examine(store)
     if not has_ended(outcome, store):
         return None
-    # A directory that belongs to somebody else can be read all the same.
+    # A directory without write permission can still be read.
     with contextlib.suppress(NuggetError):
         keep(directory, outcome)
     return outcome
@@ -99,7 +98,7 @@ def examine(store: Store) -> Outcome:
 def _hits(
     good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None
 ) -> tuple[int | None, int | None]:
-    """First evaluations with a reference's graph, and with its energy too if that is asked for."""
+    """First evaluations with a reference's graph, and with its energy too if a tolerance is set."""
     same = [record for record in good if is_found(record, references, None)]
     close = [record for record in same if is_found(record, references, tolerance)]
     first, solution = (hits[0].iteration + 1 if hits else None for hits in (same, close))
@@ -117,7 +116,7 @@ def has_ended(outcome: Outcome, store: Store) -> bool:
 def keep(directory: Path, outcome: Outcome) -> None:
     """Write the outcome down in the search's directory."""
     text = json.dumps(asdict(outcome), indent=1) + "\n"
-    # It can be made again from the database, so nobody waits for the disk.
+    # It can be made again from the database, so there is no need to wait for the disk.
     write_atomically(directory / RESULT, text, sync=False)
 
 
@@ -167,7 +166,7 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def write_parquet(path: Path, rows: Sequence[Row]) -> None:
-    """The same table for those who have pyarrow."""
+    """The same table as Parquet; needs pyarrow."""
     pyarrow, parquet = load_pyarrow()
     table = [{**row.cell, "seed": row.seed, **asdict(row.outcome)} for row in rows]
     with replacing(path) as partial:

@@ -59,7 +59,7 @@ class Campaign:
         self.directory, self.base, self.vary, self.repeats = directory, base, vary, repeats
         self.cells = make_cells(base, vary)
         first = base.search.seed
-        # Seeds outside: all cells grow alike, and a look in between compares like with like.
+        # Seeds in the outer loop: all cells grow alike, so that interim results can be compared.
         self.members = [
             Member(cell, seed, directory / RUNS / cell.name / f"seed-{seed:04d}")
             for seed in range(first, first + repeats)
@@ -80,17 +80,17 @@ class Campaign:
     ) -> Campaign:
         """A new campaign, or one around searches that are in their places already.
 
-        File names in the settings count from `base`, then from here. All mistakes are found before
-        anything is written.
+        File names in the settings are relative to `base`, or to the present directory. All mistakes
+        are found before anything is written.
         """
         directory = Path(directory)
         if repeats < 1:
-            raise NuggetError(f"{repeats} repeats of a search are none; give 1 or more.")
+            raise NuggetError(f"--repeats is {repeats}; give 1 or more.")
         files = locate(config, base)
         config = with_files(config, copied_names(files))
         campaign = cls(directory, config, dict(vary), repeats)
         if (directory / CAMPAIGN).exists():
-            if _told(cls.resume(directory)) != _told(campaign):
+            if _identity(cls.resume(directory)) != _identity(campaign):
                 raise NuggetError(
                     f"{directory} holds another campaign: continue it with `nugget campaign "
                     f"--resume {directory}`, or choose another directory with --out."
@@ -111,9 +111,9 @@ class Campaign:
         directory = Path(directory)
         file = directory / CAMPAIGN
         try:
-            told = tomllib.loads(file.read_text(encoding="utf-8"))
-            vary = {key: [str(v) for v in values] for key, values in told["vary"].items()}
-            base, known = make_config(told["base"], str(file)), int(told["repeats"])
+            settings = tomllib.loads(file.read_text(encoding="utf-8"))
+            vary = {key: [str(v) for v in values] for key, values in settings["vary"].items()}
+            base, known = make_config(settings["base"], str(file)), int(settings["repeats"])
         except OSError:
             raise NuggetError(f"{directory} holds no campaign ({CAMPAIGN} is missing).") from None
         except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -145,7 +145,7 @@ class Campaign:
         return self.rows()
 
     def rows(self) -> list[Row]:
-        """What is known so far, cell by cell."""
+        """All known outcomes, cell by cell."""
         order = {cell.name: k for k, cell in enumerate(self.cells)}
         members = sorted(self.members, key=lambda m: (order[m.cell.name], m.seed))
         known = self._outcomes
@@ -180,8 +180,8 @@ class Campaign:
                 break
             futures[executor.submit(run_search, self._job(member))] = member
             self._take(futures, watch, timeout=0.0)
-        # Nothing is cancelled when it is stopped: jobs that have not begun see that and return at
-        # once, and a Dask future cannot tell whether it has begun.
+        # Nothing is cancelled on a stop: jobs that have not begun see it and return at once, and a
+        # Dask future cannot tell whether it has begun.
         while futures:
             self._take(futures, watch, timeout=0.5)
         return self.rows()
@@ -189,7 +189,7 @@ class Campaign:
     def _take(
         self, futures: dict[Future[Any], Member], watch: Watcher | None, timeout: float
     ) -> None:
-        """Write down the searches that have ended."""
+        """Take the results of the searches that have ended."""
         done, _ = wait(futures, timeout, FIRST_COMPLETED)
         for future in done:
             member = futures.pop(future)
@@ -250,7 +250,7 @@ class Campaign:
 
     def _config(self, member: Member) -> Config:
         search = member.cell.config.search.model_copy(update={"seed": member.seed})
-        # Where it runs is the campaign's business, not the search's.
+        # The campaign decides where searches run.
         return member.cell.config.model_copy(
             update={"search": search, "execution": ExecutionConfig()}
         )
@@ -266,16 +266,16 @@ class Campaign:
         )
 
 
-def _told(campaign: Campaign) -> tuple[Any, ...]:
-    """What a campaign is, whatever runs it."""
+def _identity(campaign: Campaign) -> tuple[Any, ...]:
+    """What distinguishes campaigns: all settings but those of execution."""
     base = campaign.base.model_dump(exclude={"execution"})
     return base, {key: list(values) for key, values in campaign.vary.items()}, campaign.repeats
 
 
 def with_execution(campaign: Campaign, changed: Mapping[str, Any]) -> ExecutionConfig:
-    """Where it runs: as its settings say, but for what is given now."""
-    told = campaign.base.execution.model_dump()
-    if changed.get("kind", "dask") != "dask":  # what was told for Dask means nothing elsewhere
-        told = {key: told[key] for key in ("workers", "max_losses")}
-    told |= changed
-    return make_config({"execution": told}, "execution").execution
+    """Where a campaign runs: its own settings, overridden by `changed`."""
+    settings = campaign.base.execution.model_dump()
+    if changed.get("kind", "dask") != "dask":  # settings of Dask mean nothing elsewhere
+        settings = {key: settings[key] for key in ("workers", "max_losses")}
+    settings |= changed
+    return make_config({"execution": settings}, "execution").execution

@@ -15,7 +15,7 @@ from nugget.campaign.results import load_pyarrow, write_csv, write_parquet
 from nugget.campaign.run import Campaign, with_execution
 from nugget.campaign.summary import grouped, has_reference, summarise
 from nugget.cli._common import progress, table
-from nugget.cli._search import polite, told
+from nugget.cli._search import graceful_stop, read_settings
 from nugget.cli.search import _setting
 from nugget.evaluation.executors import make_executor
 from nugget.report.campaign_live import make_campaign_view
@@ -34,9 +34,9 @@ def begin(
     repeats: int,
     out: Path,
 ) -> Campaign:
-    """A new campaign from what was typed."""
+    """A new campaign from the options of the command line."""
     more = dict(_setting(text) for text in settings)
-    config, base, _ = told(target, {**changed, **more})
+    config, base, _ = read_settings(target, {**changed, **more})
     return Campaign.create(config, read_vary(vary), repeats, out, base)
 
 
@@ -53,7 +53,7 @@ def follow(campaign: Campaign, where: Mapping[str, Any], live: bool, quiet: bool
         with (
             make_executor(execution) as executor,
             view or nullcontext(),
-            polite(campaign.stop, view, several=True),
+            graceful_stop(campaign.stop, view, several=True),
         ):
             campaign.run(executor, None if view is None else view.watch)
     except KeyboardInterrupt:
@@ -93,7 +93,7 @@ def _title(campaign: Campaign) -> str:
 
 
 def show(report: dict[str, Any]) -> None:
-    """The cells in one table, what differs, and how to go on."""
+    """The cells in one table, pairs that differ, and how to continue."""
     cells = report["cells"]
     judged = any("found" in cell for cell in cells)
     if judged:

@@ -22,8 +22,8 @@ from nugget.search.run import BEST
 from nugget.search.store import DATABASE
 
 
-def told(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:
-    """The settings, the directory that their file names count from, and a name for the search."""
+def read_settings(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:
+    """The settings, the directory that their file names are relative to, and a name."""
     base, name = Path(), target
     if target.endswith(".toml") or Path(target).is_file():
         file = Path(target)
@@ -56,12 +56,12 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
     view = None if quiet else make_view(title, total, live)
     try:
         watch = None if view is None else view.watch
-        # Processes of this machine are the search's own business; a cluster's are not.
+        # The search starts local processes itself; a cluster is started here.
         elsewhere = config.execution.kind == "dask"
         with (
             make_executor(config.execution) if elsewhere else nullcontext() as executor,
             view or nullcontext(),
-            polite(search.stop, view, config.search.in_flight > 1),
+            graceful_stop(search.stop, view, config.search.in_flight > 1),
         ):
             return search.run(watch, total, executor)
     except KeyboardInterrupt:
@@ -77,21 +77,23 @@ class _Notes(Protocol):
 
 
 @contextmanager
-def polite(stop: Callable[[], None], view: _Notes | None, several: bool = False) -> Iterator[None]:
+def graceful_stop(
+    stop: Callable[[], None], view: _Notes | None, several: bool = False
+) -> Iterator[None]:
     """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluations in flight.
 
     A second one breaks them off.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
+        yield  # only the main thread receives signals
         return
-    asked = False
+    requested = False
 
     def handle(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
         stop()
         if view is not None:
             view.note(_SEVERAL if several else _ONE)
@@ -105,7 +107,7 @@ def polite(stop: Callable[[], None], view: _Notes | None, several: bool = False)
 
 
 def compare(directory: Path, json: bool) -> None:
-    """Replay a search and tell what is not the same; then the exit code is 1."""
+    """Replay a search and print the differences; the exit code is 1 if there are any."""
     found = Search.replay(directory)
     if json:
         emit({"proposals": found.proposals, "differences": list(found.differences)})
@@ -147,7 +149,7 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
 
 
 def summarise(report: dict[str, Any], broken_off: bool) -> None:
-    """The end of a search in one table, and how to go on."""
+    """The end of a search in one table, and how to continue."""
     rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
     if report["best_energy"] is not None:
         when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"

@@ -1,4 +1,4 @@
-"""What a search is told: one validated settings tree, read from and written to TOML.
+"""The settings of a search: one validated tree, read from and written to TOML.
 
 Each option is documented once, here; `nugget init` writes these texts as comments.
 """
@@ -20,7 +20,7 @@ from nugget.evaluation.config import EngineConfig, ExecutionConfig, Section
 
 
 class SystemConfig(Section):
-    """What is looked for."""
+    """The system to search."""
 
     formula: str = Field("Au20", description="atoms to place, as Au20 or Cu5Au8")
     kind: Literal["cluster", "surface", "bulk"] = Field(
@@ -52,14 +52,14 @@ class ModelConfig(Section):
     length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
     force_noise: float = Field(
-        0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search too sure of itself"
+        0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search overconfident"
     )
     use_forces: bool = Field(
         False,
         description="learn from forces too: better on simple surfaces, worse on gold clusters",
     )
     baseline: Literal["pair-well", "repulsion", "none"] = Field(
-        "pair-well", description="what is believed before any data"
+        "pair-well", description="energy of atoms before any data"
     )
     max_points: int = Field(1000, ge=10, description="inducing points at the most")
     uncertainty: Literal["label-noise", "projected-process"] = Field(
@@ -72,26 +72,26 @@ class ModelConfig(Section):
 
 
 class SearchConfig(Section):
-    """How the search goes about it."""
+    """The search itself."""
 
     budget: int = Field(150, ge=1, description="evaluations with the engine")
     initial: int = Field(5, ge=1, description="evaluations before the first model")
     in_flight: int = Field(1, ge=1, description="evaluations at the same time")
     candidates: int = Field(30, ge=1, description="structures relaxed per evaluation")
-    kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*sigma is minimised")
+    kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*std is minimised")
     acquisition: Literal["auto", "lcb", "thompson", "ei"] = Field(
         "auto",
         description="lower confidence bound, Thompson sampling, expected improvement; "
         "auto: lcb one at a time, thompson with several in flight",
     )
-    calibrate: bool = Field(True, description="rescale sigma by the search's own past errors")
+    calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")
     hops: int = Field(0, ge=0, description="rounds of basin hopping on the surrogate")
     parents: Literal["kmeans", "best", "boltzmann"] = Field(
         "kmeans", description="which known structures new ones are made from"
     )
-    n_parents: int = Field(8, ge=2, description="how many of them")
+    n_parents: int = Field(8, ge=2, description="how many of these")
     generators: dict[str, float] = Field(
         default_factory=lambda: dict(DEFAULT_GENERATORS),
         description="weights of the ways to make candidates; what is not listed is not used",

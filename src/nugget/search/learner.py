@@ -1,8 +1,8 @@
 """What a search knows, as a fold over its records, and what it would evaluate next.
 
-`learn(record)` for all records in order gives the same learner as the search had when it wrote the
-last of them, to the last bit; `propose(ordinal, pending)` depends on nothing but that, the seed and
-the structures that are being evaluated at the time. This is all that restarting needs.
+`learn(record)` for all records in order gives the learner that the search had after the last of
+them, to the last bit. `propose(ordinal, pending)` depends only on that learner, the seed and the
+structures that are being evaluated at the time. Restarting needs nothing else.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Proposal:
     atoms: Atoms
     generator: str
     predicted: float | None = None
-    sigma: float | None = None  # before rescaling
+    std: float | None = None  # before rescaling
     scale: float = 1.0
     acquisition: float | None = None
     candidates: int = 0
@@ -65,7 +65,7 @@ class Proposal:
 
 
 class Learner:
-    """Model, memory and luck of one search."""
+    """Model, known structures and generator weights of one search."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config, self.problem = config, problem
@@ -102,8 +102,8 @@ class Learner:
             return
         improved = best is None or record.energy < best.energy
         self._credit(record, 1.0 if improved else 0.0)
-        if record.predicted is not None and record.sigma:
-            self.online = self.online.update(record.predicted, record.sigma, record.energy)
+        if record.predicted is not None and record.std:
+            self.online = self.online.update(record.predicted, record.std, record.energy)
         if self.potential.is_fitted:
             self.potential.update([record.atoms])
         else:
@@ -117,23 +117,23 @@ class Learner:
             self.mixer.credit(record.generator, success)
 
     def propose(self, ordinal: int, pending: Sequence[Atoms] = ()) -> Proposal | None:
-        """The structure to evaluate next: a function of what was learnt, seed, ordinal and pending.
+        """The structure to evaluate next: a function of the records, seed, `ordinal` and `pending`.
 
-        `ordinal` counts the proposals of a search, `pending` are those without an answer as yet.
-        None when nothing new turns up any more, however often one tries.
+        `ordinal` counts the proposals of a search; `pending` are those still being evaluated.
+        None when every candidate is already known.
         """
         if not pending:
             return self._propose(ordinal)
         proposal = self._believing(pending)._propose(ordinal)
         if proposal is None or proposal.predicted is None:
             return proposal
-        # What is recorded, and calibrated with later, is what the data say: σ as it was before the
-        # fantasies, which would make every error look too large.
-        energy, sigma = self._predict([proposal.atoms])
-        return replace(proposal, predicted=float(energy[0]), sigma=float(sigma[0]))
+        # The record, and later the calibration, get σ from the data alone. σ with the fantasies is
+        # smaller, so every error would look too large.
+        energy, std = self._predict([proposal.atoms])
+        return replace(proposal, predicted=float(energy[0]), std=float(std[0]))
 
     def _believing(self, pending: Sequence[Atoms]) -> Learner:
-        """This learner, as if the pending structures had just the energies that it expects.
+        """This learner, as if the pending structures had the energies that it predicts.
 
         The "kriging believer" (Ginsbourger et al. 2010): a label equal to the mean leaves the mean
         as it is but takes σ away there, so E − κσ rises at and around what is pending and the next
@@ -231,8 +231,8 @@ class Learner:
         """New starts from the best of the pool: basin hopping on the surrogate."""
         if len(pool) < 2:
             return []
-        energy, sigma = self._predict(pool)
-        order = np.argsort(self._score(energy, sigma))[: max(2, len(pool) // 4)]
+        energy, std = self._predict(pool)
+        order = np.argsort(self._score(energy, std))[: max(2, len(pool) // 4)]
         return self._candidates(rng, [pool[k] for k in order])
 
     def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
@@ -240,19 +240,19 @@ class Learner:
         assert found.energy_uncertainty is not None
         return found.energy, found.energy_uncertainty
 
-    def _score(self, energy: Floats, sigma: Floats) -> Floats:
+    def _score(self, energy: Floats, std: Floats) -> Floats:
         search = self.config.search
         if self.acquisition == "ei" and self.best is not None:
-            return acquisition.expected_improvement(self.best.energy)(energy, self.scale * sigma)
+            return acquisition.expected_improvement(self.best.energy)(energy, self.scale * std)
         kappa = search.kappa if self.acquisition == "lcb" else 0.0
-        return acquisition.lower_confidence_bound(kappa * self.scale)(energy, sigma)
+        return acquisition.lower_confidence_bound(kappa * self.scale)(energy, std)
 
     def _choose(self, pool: list[Atoms], generated: int) -> Proposal | None:
         """The best of the pool that is not known yet; None if all are."""
         if not pool:
             return None
-        energy, sigma = self._predict(pool)
-        scores = self._score(energy, sigma)
+        energy, std = self._predict(pool)
+        scores = self._score(energy, std)
         order = np.argsort(scores, kind="stable")
         fresh = [int(k) for k in order if self.known.find(pool[k], float(energy[k])) is None]
         if not fresh:
@@ -262,7 +262,7 @@ class Learner:
             atoms=pool[k],
             generator=str(pool[k].info["generator"]),
             predicted=float(energy[k]),
-            sigma=float(sigma[k]),
+            std=float(std[k]),
             scale=self.scale,
             acquisition=float(scores[k]),
             candidates=generated,

@@ -1,4 +1,4 @@
-"""What a search is to find, if that is known: reading it, and telling whether it has been found."""
+"""Reference structures: the goal of a search, where it is known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resolve_path(name: str, directory: Path) -> Path:
 
 
 def read_references(config: Config, directory: Path) -> list[Atoms]:
-    """All structures of the reference file: any of them will do. None if no file was given."""
+    """All structures of the reference file; empty without one. Finding any of them is enough."""
     name = config.search.reference
     if name is None:
         return []
@@ -33,5 +33,5 @@ def read_references(config: Config, directory: Path) -> list[Atoms]:
 
 
 def is_found(record: Record, references: Sequence[Atoms], tolerance: float | None) -> bool:
-    """Has this evaluation hit one of the references?"""
+    """Is the result of this evaluation one of the references?"""
     return record.ok and any(is_reference(record.atoms, one, tolerance) for one in references)

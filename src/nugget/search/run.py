@@ -122,9 +122,8 @@ class Run:
     def _fill(self, queue: EvaluationQueue) -> None:
         """Submit as many evaluations as there is room for."""
         flight, done = self.flight, len(self.learner.records)
-        while (
-            len(flight) < queue.width and done + len(flight) < self.budget and not self.stopping()
-        ):
+        room = min(queue.width, self.budget - done)
+        while len(flight) < room and not self.stopping():
             record = self.held.pop(0) if self.held else self._propose()
             if record is None:
                 self.store.log("nothing new to evaluate: every candidate is known")
