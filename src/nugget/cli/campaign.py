@@ -7,62 +7,35 @@ from typing import Annotated
 
 import typer
 
-from nugget.cli._common import Json, emit
+from nugget.cli import _options as opt
+from nugget.cli._common import emit
 from nugget.cli.search import INTERRUPTED
 
 
 def campaign(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="A TOML file, or a formula such as Au20.", metavar="CONFIG|FORMULA"),
-    ] = None,
+    target: opt.Target = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUES", help="A setting and its values, as kappa=0,1,2; repeat it."
-        ),
+        typer.Option(metavar="KEY=VALUES", help="Values of a setting, as kappa=0,1,2; repeatable."),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option(min=1, help="Searches per combination. Default: 10.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="The campaign's directory.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Continue the campaign in this directory.", metavar="DIR")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The structure to be found; searches stop at it."),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="A name from `nugget engines`, or module:factory.")
-    ] = None,
-    budget: Annotated[
-        int | None, typer.Option(min=1, help="Evaluations with the engine per search.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed. Default: 0.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any other setting, as search.hops=2; repeat it."
-        ),
-    ] = None,
+    out: opt.Out = None,
+    resume: opt.Resume = None,
+    reference: opt.Reference = None,
+    engine: opt.Engine = None,
+    budget: opt.Budget = None,
+    seed: opt.Seed = None,
+    settings: opt.Settings = None,
     executor: Annotated[
         str | None,
         typer.Option(help="Where to run: in-process, processes or dask. Default: processes."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", "-j", min=1, help="Searches at a time. Default: one per core."),
-    ] = None,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Write results.parquet too (needs pyarrow).")
-    ] = False,
-    live: Annotated[
-        bool, typer.Option("--live/--no-live", help="The live table, or a line per search.")
-    ] = True,
-    json: Json = False,
+    workers: opt.Workers = None,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Write results.parquet.")] = False,
+    live: opt.Live = True,
+    json: opt.Json = False,
 ) -> None:
     """Run many searches and compare how often, and how soon, they succeed.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nugget.cli._common import Json, emit, facts, progress, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, progress, table
 
 if TYPE_CHECKING:
     from nugget.dataset import Recipe, Report
@@ -20,22 +21,15 @@ def dataset(
         typer.Argument(help="As Au20 or Cu3Au5; Au10-Au20 is a range, Au10-20:2 every second."),
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", help="Structures in all.", min=1)] = 100,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Directory of the data set.", metavar="DIR")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with the data set in DIR, as it was begun.", metavar="DIR"),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", "-e", help="Who labels: see `nugget engines`.")
-    ] = "gfn1-xtb",
+    out: opt.Out = None,
+    resume: opt.Resume = None,
+    engine: opt.Engine = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="For the engine, as electronic_temperature=300 (repeat for more)."),
+        typer.Option(help="For the engine, as electronic_temperature=300; repeatable."),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", "-j", help="Processes.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    workers: opt.Workers = None,
+    seed: opt.RandomSeed = 0,
     generator: Annotated[
         list[str] | None,
         typer.Option(help="Makers of structures. Default: random_cluster and symmetric."),
@@ -54,7 +48,7 @@ def dataset(
         str, typer.Option(help="Shares of train, validation and test, as 8:1:1.")
     ] = "8:1:1",
     time_limit: Annotated[float, typer.Option(help="Seconds for one structure.")] = 600.0,
-    json: Json = False,
+    json: opt.Json = False,
 ) -> None:
     """Build a data set: structures with different bond graphs, relaxed partly, labelled, split.
 
@@ -82,7 +76,7 @@ def dataset(
         recipe = Recipe(
             formulas=expanded(formulas or []),
             count=count,
-            engine=engine,
+            engine=engine or Recipe.engine,
             options=_options(option or []),
             seed=seed,
             generators=tuple(generator or Recipe.generators),
@@ -94,7 +88,7 @@ def dataset(
         )
     start = time.perf_counter()
     with progress("Labelling", not json) as step:
-        report = build(out, recipe, workers, step)
+        report = build(out, recipe, workers or 1, step)
     seconds = time.perf_counter() - start
     if json:
         emit({"recipe": recipe.to_dict(), "seconds": seconds, **report.to_dict()})
