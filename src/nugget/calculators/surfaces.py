@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
 from nugget.potential.surface import Surface
-from nugget.structures.batch import Batch, Verlet, as_batch
+from nugget.structures.batch import Batch, as_batch
 from nugget.structures.io import PER_ATOM, PER_STRUCTURE, attach_uncertainties
 from nugget.structures.labels import VOIGT
+from nugget.structures.neighbours import Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential

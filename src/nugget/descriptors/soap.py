@@ -17,7 +17,8 @@ from nugget._compiled.simd import aligned
 from nugget.descriptors import _jacobian, _loops, radial
 from nugget.descriptors._basis import TOO_CLOSE
 from nugget.errors import NuggetError
-from nugget.structures.batch import Batch, Pairs, as_batch, find_pairs
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, find_pairs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

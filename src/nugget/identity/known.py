@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.identity.fingerprint import DistanceFingerprint
-from nugget.identity.graph import BOND_FACTOR, BondGraph
+from nugget.identity.graph import BondGraph
+from nugget.structures.bonds import BONDED
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class Known:
     index: int
     key: str
     fingerprint: DistanceFingerprint
-    probe: NDArray[np.float64]
+    probe: Floats
     energy: float | None
 
 
@@ -39,7 +40,7 @@ class KnownStructures:
         distance_tol: float | None = 0.2,
         identical_tol: float = 0.05,
         energy_tol: float = 0.05,
-        factor: float = BOND_FACTOR,
+        factor: float = BONDED,
     ) -> None:
         for name, value in (
             ("distance_tol", distance_tol),

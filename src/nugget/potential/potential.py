@@ -24,7 +24,8 @@ from nugget.gp.uncertainty.projected import Projected, ProjectedProcess
 from nugget.potential.prediction import Prediction, Want, answer, joined, need_volume
 from nugget.potential.priors import Prior, PriorValues, as_prior
 from nugget.potential.training import Training, label_rows
-from nugget.structures.batch import Batch, Pairs, as_batch
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs
 
 if TYPE_CHECKING:
     from nugget.calculators import NuggetCalculator

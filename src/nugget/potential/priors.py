@@ -14,17 +14,17 @@ from typing import Any, Protocol
 
 import numpy as np
 from ase import Atoms
-from ase.data import atomic_numbers, chemical_symbols, covalent_radii
+from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
 from nugget.potential._pair_loops import REACH, REPULSION, WELL, pair_sum
-from nugget.structures.batch import Batch, Pairs, as_batch, find_pairs
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.bonds import RADII
+from nugget.structures.neighbours import Pairs, find_pairs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_RADII: Floats = np.nan_to_num(covalent_radii, nan=1.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ def _pair_term(
     batch: Batch, pairs: Pairs | None, kind: int, factor: float, height: float, stiffness: float
 ) -> PriorValues:
     """A sum over pairs whose bond lengths are `factor` times the sums of covalent radii."""
-    radii = _RADII[batch.numbers] * factor
+    radii = RADII[batch.numbers] * factor
     if pairs is None:
         pairs = find_pairs(batch, 2 * REACH[kind] * float(radii.max()))
     energies, gradient = np.zeros(len(batch.positions)), np.zeros_like(batch.positions)

@@ -14,7 +14,8 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
-from nugget.structures.batch import Batch, Pairs, Verlet, as_batch
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
