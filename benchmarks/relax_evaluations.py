@@ -20,7 +20,7 @@ from common import save
 
 from nugget.generators import Problem
 from nugget.generators.random_cluster import RandomCluster
-from nugget.relax.run import on_calculator, relax
+from nugget.relax import on_calculator, relax
 
 STEPS = 1000
 

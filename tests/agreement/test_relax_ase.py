@@ -14,7 +14,7 @@ from ase.optimize import BFGS, LBFGS
 
 from nugget.generators import Problem
 from nugget.generators.random_cluster import RandomCluster
-from nugget.relax.run import on_calculator, relax
+from nugget.relax import on_calculator, relax
 
 
 def with_ase(optimiser, atoms, calculator, fmax, steps=1000):

@@ -75,7 +75,7 @@ class Problem:
             )
         if (len(self.template) or self.template.pbc.any()) and self.region is None:
             raise NuggetError("A template or a periodic cell needs a region to place atoms in.")
-        if not self.free and isinstance(self.region, Sphere) and self.region.centre is None:
+        if not self.free and self.region is not None and self.region.middle is None:
             raise NuggetError("On a template or in a cell the sphere needs a centre.")
 
     @classmethod
@@ -162,9 +162,8 @@ class Problem:
 
     @cached_property
     def _centre(self) -> Floats:
-        if isinstance(self.region, Sphere) and self.region.centre is not None:
-            return np.asarray(self.region.centre, dtype=float)
-        return np.zeros(3)
+        middle = None if self.region is None else self.region.middle
+        return np.zeros(3) if middle is None else middle
 
     def start(self) -> tuple[Floats, Bools]:
         """Positions with the template filled in, and which atoms are present so far."""
