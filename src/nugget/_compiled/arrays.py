@@ -1,4 +1,4 @@
-"""Array types that all rooms share. This module needs NumPy only."""
+"""Names for the arrays of this package, for annotations."""
 
 from __future__ import annotations
 
