@@ -8,7 +8,8 @@ from ase import Atoms
 from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 from nugget.testing._compare import (
     close,
     derivative,

@@ -8,7 +8,8 @@ import numpy as np
 from ase import Atoms
 
 from nugget.potential.priors import Prior, prior_from_settings, prior_settings
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 from nugget.testing._compare import (
     close,
     derivative,
