@@ -52,7 +52,9 @@ Replay = Annotated[
     Path | None, Option(metavar="DIR", help="Make all proposals of a search again and compare.")
 ]
 Out = Annotated[Path | None, Option("--out", "-o", metavar="DIR", help="The directory to write.")]
-Workers = Annotated[int | None, Option("--workers", "-j", min=1, help="Processes at a time.")]
+Workers = Annotated[
+    int | None, Option("--workers", "-j", min=1, help="At a time. Default: one per core.")
+]
 
 # --------------------------------------------------------------------------- fitting
 

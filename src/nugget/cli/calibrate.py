@@ -39,7 +39,7 @@ def calibrate(
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:
-    """Find the noise levels that make error bars honest, on structures not used for fitting.
+    """Make error bars honest, on structures not used for fitting.
 
     [bold]Examples[/bold]
 
@@ -47,8 +47,9 @@ def calibrate(
         nugget calibrate au.model all.extxyz.gz -i 225:250 -o calibrated.model
         nugget calibrate au.model validation.extxyz --objective nll --method scale
 
-    Energies and forces that the model predicts do not change, only their uncertainty. 25 structures
-    are enough for a first calibration, but see the interval. Errors and σ are compared per atom.
+    Energies and forces that the model predicts do not change, only their
+    uncertainty. 25 structures are enough for a first calibration, but see the
+    interval. Errors and σ are compared per atom.
     """
     import numpy as np
 

@@ -37,27 +37,30 @@ def campaign(
     live: opt.Live = True,
     json: opt.Json = False,
 ) -> None:
-    """Run many searches and compare how often, and how soon, they succeed.
+    """Run many searches; compare how often and how soon they succeed.
 
     [bold]Examples[/bold]
 
-        nugget campaign Au13 --engine emt --reference known.extxyz --budget 60 --repeats 20 -o au13
+        nugget campaign Au13 -e emt --reference known.extxyz --budget 60 -o au13
         nugget campaign au20.toml --vary kappa=0,1,2,4 --repeats 50 --out kappas
-        nugget campaign au20.toml --vary kappa=0,2 --vary hops=0,1,2 --repeats 50 --out both
+        nugget campaign au20.toml --vary kappa=0,2 --vary hops=0,1,2 -o both
         nugget campaign --resume kappas
         nugget campaign --resume kappas --repeats 100 -j 8
 
-    All combinations of the varied settings are searched with the same seeds. `kappa` stands for
-    search.kappa wherever that is clear. Values are those of TOML; words need no quotes.
+    All combinations of the varied settings are searched with the same seeds.
+    `kappa` means search.kappa where that is unambiguous. Values are those of
+    TOML; words need no quotes.
 
-    Everything is in DIR: campaign.toml, one directory per search (runs/kappa=2/seed-0007, continue
-    or watch it like any other), results.csv with a row per search, summary.json with intervals,
-    curves and tests, and success.png.
+    Everything is in DIR: campaign.toml, one directory per search
+    (runs/kappa=2/seed-0007, continue or watch it like any other), results.csv
+    with a row per search, summary.json with intervals, curves and tests, and
+    success.png.
 
-    Ctrl-C stops all searches after the evaluation in flight. --resume goes on where they stopped,
-    also after a crash, never repeats a search that has ended, and tries those again that failed.
-    Workers may be lost: their searches go on in others. `[execution]` in the TOML file sets up
-    Dask, on this machine or under SLURM or PBS (`nugget init` explains it).
+    Ctrl-C stops all searches after the evaluation in flight. --resume
+    continues, also after a crash. It never repeats a search that has ended, and
+    tries failed ones again. The search of a lost worker goes on in another. The
+    section `execution` of the TOML file sets up Dask, on this machine or under
+    SLURM or PBS (`nugget init` explains it).
     """
     from nugget.cli import _campaign as parts
     from nugget.errors import NuggetError

@@ -26,10 +26,12 @@ def check(
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:
-    """Compare forces, stress and the gradients of σ and E − κσ with finite differences.
+    """Compare all gradients of a model with finite differences.
 
-    Every component of the first five structures (or of --index) is checked. The exit code is 1 if
-    any deviates by more than the tolerance.
+    Forces, stress, and the gradients of σ and E − κσ are checked.
+
+    Every component of the first five structures (or of --index) is compared.
+    The exit code is 1 if any deviates by more than the tolerance.
 
     [bold]Examples[/bold]
 

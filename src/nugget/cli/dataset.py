@@ -28,7 +28,7 @@ def dataset(
         list[str] | None,
         typer.Option(help="For the engine, as electronic_temperature=300; repeatable."),
     ] = None,
-    workers: opt.Workers = None,
+    workers: Annotated[int, typer.Option("--workers", "-j", help="Processes.", min=1)] = 1,
     seed: opt.RandomSeed = 0,
     generator: Annotated[
         list[str] | None,
@@ -50,18 +50,18 @@ def dataset(
     time_limit: Annotated[float, typer.Option(help="Seconds for one structure.")] = 600.0,
     json: opt.Json = False,
 ) -> None:
-    """Build a data set: structures with different bond graphs, relaxed partly, labelled, split.
+    """Build a data set of different structures, labelled and split.
 
     [bold]Examples[/bold]
 
         nugget dataset Au10-20:2 -n 300 --engine gfn1-xtb -j 2 --out gold
         nugget dataset --resume gold -j 4
-        nugget dataset --from runs/au20/search.db -n 100 --relax-steps 0 --out from-search
-        nugget dataset Cu3Au5 Cu4Au4 -n 40 --engine emt --split 225:25:50 --out alloy
+        nugget dataset --from run/search.db -n 100 --relax-steps 0 -o again
+        nugget dataset Cu3Au5 Cu4Au4 -n 40 -e emt --split 225:25:50 -o alloy
 
-    Writes train.extxyz, validation.extxyz and test.extxyz into DIR; every label, failures too, is a
-    row of DIR/dataset.db. Stop it at any time, even with kill -9: the same command goes on. A
-    larger --count extends a data set.
+    Writes train.extxyz, validation.extxyz and test.extxyz into DIR; every
+    label, failures too, is a row of DIR/dataset.db. Stop it at any time, even
+    with kill -9: the same command goes on. A larger --count extends a data set.
     """
     from nugget.dataset import Recipe, build, expanded, read_recipe
     from nugget.errors import NuggetError
@@ -88,7 +88,7 @@ def dataset(
         )
     start = time.perf_counter()
     with progress("Labelling", not json) as step:
-        report = build(out, recipe, workers or 1, step)
+        report = build(out, recipe, workers, step)
     seconds = time.perf_counter() - start
     if json:
         emit({"recipe": recipe.to_dict(), "seconds": seconds, **report.to_dict()})

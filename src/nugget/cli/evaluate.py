@@ -29,7 +29,7 @@ def evaluate(
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:
-    """Judge a model on labelled structures: errors, calibration, and σ against error in bins.
+    """Judge a model on labelled structures: errors and calibration.
 
     [bold]Examples[/bold]
 

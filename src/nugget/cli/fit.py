@@ -64,7 +64,7 @@ def fit(
     ] = False,
     json: opt.Json = False,
 ) -> None:
-    """Fit a potential to structures with energies (and forces, where there are any).
+    """Fit a potential to structures with energies and forces.
 
     [bold]Examples[/bold]
 

@@ -35,8 +35,8 @@ def init(
         nugget init Cu3 --template slab.traj -o adsorbate.toml
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
 
-    Change what you like (or remove it: what is not there has its default), then run
-    `nugget search FILE`. An existing file is never overwritten.
+    Change what you like (or remove it: what is not there has its default), then
+    run `nugget search FILE`. An existing file is never overwritten.
     """
     from nugget.errors import NuggetError
     from nugget.evaluation.engines import get_engine

@@ -42,12 +42,13 @@ def predict(
     [bold]Examples[/bold]
 
         nugget predict au.model test.extxyz -o predicted.extxyz
-        nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.extxyz
+        nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.db
         nugget predict au.model candidates.db --json > predictions.json
 
-    In OUT, energy and forces are the predictions; info["energy_uncertainty"] is σ in eV for the
-    whole structure. Labels that DATA held are kept as reference_energy and reference_forces, and
-    the errors against them are printed.
+    In OUT, energy and forces are the predictions; info["energy_uncertainty"] is
+    σ in eV for the whole structure. Labels that DATA held are kept as
+    reference_energy and reference_forces, and the errors against them are
+    printed.
     """
     from nugget.cli._labels import errors_of, known
     from nugget.modelfile.file import load

@@ -42,14 +42,17 @@ def search(
         nugget search Au20 --in-flight 4
         nugget search --replay runs/Au20-seed0
 
-    Everything is in DIR (default: runs/FORMULA-seedN): search.db with all structures (`ase gui
-    DIR/search.db`), best.extxyz, the settings and a log. Ctrl-C finishes the evaluations in flight.
-    The search can be continued then, and after a crash, and ends as if it had never been stopped.
+    Everything is in DIR (default: runs/FORMULA-seedN): search.db with all
+    structures (`ase gui DIR/search.db`), best.extxyz, the settings and a log.
+    Ctrl-C finishes the evaluations in flight. The search can be continued then,
+    and after a crash, and ends as if it had never been stopped.
 
-    --replay needs no engine: it follows the log of a search and ends with exit code 1 if what would
-    be proposed now is not, bit for bit, what the database holds.
+    --replay needs no engine: it follows the log of a search and ends with exit
+    code 1 if what would be proposed now is not, bit for bit, what the database
+    holds.
 
-    `nugget init` writes a file with all settings; a search of a surface or a bulk needs one.
+    `nugget init` writes a file with all settings; a search of a surface or a
+    bulk needs one.
     """
     from nugget.cli._search import begin, compare, follow, read_settings, report_of, summarise
     from nugget.errors import NuggetError
