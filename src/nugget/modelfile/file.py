@@ -8,16 +8,13 @@ fitted numbers come back bit for bit, and learning goes on as if nothing had hap
 from __future__ import annotations
 
 import json
-import os
 import platform
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +28,7 @@ from nugget.potential.potential import Fit, Potential
 from nugget.potential.priors import prior_from_settings, prior_settings
 from nugget.potential.training import Training
 from nugget.structures.batch import Batch
+from nugget.structures.files import replacing
 
 FORMAT = "nugget-model"
 VERSION = _formats.CURRENT
@@ -52,7 +50,7 @@ def save(potential: Potential, path: str | Path) -> None:
     path = Path(path)
     header, arrays = _header(potential), _arrays(potential.fitted)
     text = json.dumps(header, default=_plain).encode()
-    with _replacing(path) as file:
+    with replacing(path) as partial, open(partial, "wb") as file:
         np.savez(file, allow_pickle=False, **{_HEADER: np.frombuffer(text, np.uint8)}, **arrays)
 
 
@@ -138,23 +136,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise NuggetError(f"{value!r} ({type(value).__name__}) cannot be kept in a model file.")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is complete and on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with open(temporary, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise NuggetError(f"{path} could not be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # --------------------------------------------------------------------------- reading

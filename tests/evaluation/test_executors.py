@@ -12,13 +12,8 @@ from pathlib import Path
 import pytest
 
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import (
-    ONE_THREAD,
-    ExecutionConfig,
-    InProcess,
-    make_cluster,
-    make_executor,
-)
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.executors import ONE_THREAD, InProcess, make_cluster, make_executor
 from nugget.search import make_config
 
 TWO = ExecutionConfig(kind="processes", workers=2)
@@ -121,7 +116,7 @@ def test_leaving_by_an_exception_kills_the_workers():
 
 def test_workers_do_not_outlive_their_parent(tmp_path):
     program = (
-        "import time\nfrom test_execution import TWO, sleeps, who\n"
+        "import time\nfrom test_executors import TWO, sleeps, who\n"
         "from nugget.evaluation.executors import make_executor\n"
         "if __name__ == '__main__':\n"
         "    with make_executor(TWO) as executor:\n"

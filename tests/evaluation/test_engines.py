@@ -12,9 +12,15 @@ from ase.calculators.emt import EMT
 from ase.cluster import Icosahedron
 from ase.optimize import BFGS
 
-from nugget.engines import Boxed, Engine, describe_engines, get_engine, make_calculator
 from nugget.errors import NuggetError
 from nugget.evaluation import engines as module
+from nugget.evaluation.engines import (
+    Boxed,
+    Engine,
+    describe_engines,
+    get_engine,
+    make_calculator,
+)
 from nugget.identity import degree_sequence
 
 

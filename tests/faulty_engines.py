@@ -1,4 +1,4 @@
-"""Engines that go wrong in every way, for the tests of `nugget.evaluation.evaluator`.
+"""Engines that go wrong in every way, for the tests of `nugget.evaluation`.
 
 `chosen` reads the fault from the structure's first tag, so that one process can meet them all.
 """

@@ -19,7 +19,9 @@ from ase.constraints import FixAtoms
 from ase.optimize import BFGS
 
 from nugget.errors import NuggetError
-from nugget.evaluation.evaluator import Evaluator, Outcome, run_engine
+from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.outcome import Outcome
+from nugget.evaluation.run import run_engine
 
 HERE = Path(__file__).parent
 CHOSEN = "faulty_engines:chosen"
@@ -339,8 +341,8 @@ SCRIPT = f"""
 import signal, sys
 # A shell that starts tests in the background has them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path.insert(0, {str(HERE)!r})
-from test_evaluate import CHOSEN, cluster
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+from test_evaluator import CHOSEN, cluster
 from nugget.evaluation.evaluator import Evaluator
 with Evaluator(CHOSEN, time_limit=300) as evaluator:
     evaluator.evaluate(cluster())
