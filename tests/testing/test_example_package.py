@@ -1,4 +1,4 @@
-"""A package of another author: its parts are fitted, saved, loaded and used in a search, by name."""
+"""A package of another author: its parts are fitted, saved, loaded and used in a search."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ SETTINGS = {
         "use_forces": True,
     },
     "search": {
-        "budget": 12,
+        "budget": 8,
         "initial": 4,
-        "candidates": 6,
+        "candidates": 4,
+        "relax_steps": 30,
         "acquisition": "greedy-after",
         "generators": {"random_cluster": 1.0, "swing": 2.0},
         "generator_options": {"swing": {"largest": 1.0}},
@@ -81,7 +82,7 @@ def test_fitted_with_forces_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_search_with_all_of_them(tmp_path: Path) -> None:
     result = Search.create(make_config(SETTINGS), tmp_path / "run").run()
-    assert result.evaluations == 12
+    assert result.evaluations == 8
     assert result.failures == 0
     made = {record.generator for record in Search.resume(tmp_path / "run").store.records()}
     assert "swing" in made

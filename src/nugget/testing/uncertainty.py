@@ -6,8 +6,9 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, Uncertainty
 from nugget.testing._compare import close, derivative, plain_settings, require, same
 
