@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nugget.cli._common import Json, emit
+from nugget.cli._common import emit
+from nugget.cli._options import Json
 
 
 def engines(json: Json = False) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import typer
 
-from nugget.cli._common import Json, ModelFile, emit, facts, table
+from nugget.cli._common import emit, facts, table
+from nugget.cli._options import Json, ModelFile
 
 
 def info(model: ModelFile, json: Json = False) -> None:
