@@ -45,7 +45,20 @@ class SystemConfig(Section):
             raise ValueError("a surface search needs system.template, a file with the slab")
         if self.kind == "bulk" and (self.cell is None or len(self.cell) not in (3, 6)):
             raise ValueError("a bulk search needs system.cell with 3 or 6 numbers")
+        if self.cell is not None and not _has_volume(self.cell):
+            raise ValueError(
+                f"cell {list(self.cell)} spans no volume: give three positive lengths in Å, and "
+                "angles in degrees that fit together"
+            )
         return self
+
+
+def _has_volume(cell: tuple[float, ...]) -> bool:
+    """Positive lengths, and angles that three edges can have with each other."""
+    if len(cell) not in (3, 6) or min(cell) <= 0 or max(cell[3:], default=90.0) >= 180:
+        return False
+    a, b, c = np.cos(np.radians(cell[3:] or (90.0, 90.0, 90.0)))
+    return bool(1 - a * a - b * b - c * c + 2 * a * b * c > 1e-6)
 
 
 class ModelConfig(Section):

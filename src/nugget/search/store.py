@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -177,10 +177,10 @@ class Store:
             records = [_record(*row) for row in self._database.rows()]
         except (KeyError, TypeError) as error:
             raise NuggetError(f"{self._database.path} is not a search's: {error}.") from error
-        if [record.iteration for record in records] != list(range(len(records))):
+        for wrong in _impossible(records):
             raise NuggetError(
-                f"{self._database.path} is damaged: evaluations are missing or there twice; bring "
-                "it back from a copy, or begin anew elsewhere."
+                f"{self._database.path} is damaged: {wrong}; bring it back from a copy, or begin "
+                "anew elsewhere."
             )
         return records
 
@@ -246,6 +246,15 @@ class Store:
 _DATA = ("failure", "reason", "proposed_positions")
 _COLUMNS = tuple(f.name for f in fields(Record) if f.name not in ("atoms", *_DATA))
 _EXPECTED = tuple(name for name in _COLUMNS if name not in ("iteration", "engine_seconds"))
+
+
+def _impossible(records: Sequence[Record]) -> Iterator[str]:
+    """What no search can have written."""
+    if [record.iteration for record in records] != list(range(len(records))):
+        yield "evaluations are missing or there twice"
+    for record in records:
+        if record.ok and (record.atoms.calc is None or "energy" not in record.atoms.calc.results):
+            yield f"evaluation {record.iteration} has neither an energy nor a failure"
 
 
 def _record(atoms: Atoms, pairs: dict[str, Any], data: dict[str, Any]) -> Record:
