@@ -18,8 +18,7 @@ from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Result, Search
-from nugget.search.run import BEST
-from nugget.search.store import DATABASE
+from nugget.search.store import BEST, DATABASE
 
 
 def read_settings(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:

@@ -62,9 +62,7 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     if not images:
         raise NuggetError(f"{path} holds no structures at index {index}.")
     for k, atoms in enumerate(images):
-        if len(atoms) and not 0 <= atoms.numbers.min() <= atoms.numbers.max() < len(
-            chemical_symbols
-        ):
+        if not np.isin(atoms.numbers, range(len(chemical_symbols))).all():
             raise NuggetError(f"{path}: structure {k} holds atomic numbers that no element has.")
     try:
         return [_with_stored_uncertainties(atoms) for atoms in images]
