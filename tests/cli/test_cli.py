@@ -143,7 +143,7 @@ def test_fit_without_forces_and_with_the_projected_process(here):
     )  # fmt: skip
     assert report["labels"] == 12
     assert "forces_mae" not in report["training"]
-    assert parsed("info", here / "x.model")["uncertainty"] == {
+    assert parsed("info", here / "pp.model")["uncertainty"] == {
         "name": "ProjectedProcess",
         "observations": "environments",
     }
@@ -289,7 +289,7 @@ def test_bad_files(here):
     assert "cannot be written" in refused(
         "fit", here / "train.extxyz.gz", "-o", here / "no" / "x.model"
     )
-    assert "could not be written" in refused(
+    assert "cannot be written" in refused(
         "predict", here / "au.model", here / "test.extxyz", "-o", here / "no" / "x.extxyz"
     )
 
