@@ -32,6 +32,10 @@ FAULTS = (
     "slow",
     "hangs with child",
     "nan later",
+    "flat forces",
+    "energy is text",
+    "two energies",
+    "bad stress",
 )
 
 
@@ -98,6 +102,18 @@ class Faulty(EMT):
         self.calls += 1
         if self.calls == 3:
             self.results["energy"] = np.nan
+
+    def do_flat_forces(self):
+        self.results["forces"] = self.results["forces"].ravel()
+
+    def do_energy_is_text(self):
+        self.results["energy"] = "-3.1 eV"
+
+    def do_two_energies(self):
+        self.results["energy"] = np.array([1.0, 2.0])
+
+    def do_bad_stress(self):
+        self.results["stress"] = np.zeros(5)
 
 
 def chosen(**options):
@@ -193,3 +209,19 @@ class Raising(Faulty):
 
 def raising() -> Calculator:
     return Raising()
+
+
+class Stale(EMT):
+    """False from the second structure of a process on."""
+
+    done = 0
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties or ["energy"], system_changes)
+        Stale.done += 1
+        if Stale.done > 1:
+            self.results["energy"] = -1e4
+
+
+def stale() -> Calculator:
+    return Stale()

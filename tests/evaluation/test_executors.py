@@ -13,7 +13,8 @@ import pytest
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import ExecutionConfig
-from nugget.evaluation.executors import ONE_THREAD, InProcess, make_cluster, make_executor
+from nugget.evaluation.dask_cluster import make_cluster
+from nugget.evaluation.executors import ONE_THREAD, InProcess, make_executor
 from nugget.search import make_config
 
 TWO = ExecutionConfig(kind="processes", workers=2)
@@ -184,7 +185,7 @@ def test_a_missing_dask_is_one_clear_error(monkeypatch, cluster):
 
 def test_a_scheduler_that_is_not_there(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("nugget.evaluation.executors.CONNECT", 1.0)
+    monkeypatch.setattr("nugget.evaluation.dask_cluster.CONNECT", 1.0)
     config = ExecutionConfig(kind="dask", address="tcp://127.0.0.1:9")
     with pytest.raises(NuggetError, match="no Dask scheduler answers"), make_executor(config):
         pass

@@ -288,6 +288,6 @@ def with_execution(campaign: Campaign, changed: Mapping[str, Any]) -> ExecutionC
     """Where it runs: as its settings say, but for what is given now."""
     told = campaign.base.execution.model_dump()
     if changed.get("kind", "dask") != "dask":  # what was told for Dask means nothing elsewhere
-        told = {key: told[key] for key in ("workers", "max_losses")}
+        told = {key: told[key] for key in ("workers", "max_losses", "heartbeat")}
     told |= changed
     return make_config({"execution": told}, "execution").execution

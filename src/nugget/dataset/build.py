@@ -88,7 +88,7 @@ def build(
             time_limit=recipe.time_limit,
             relax_steps=recipe.relax_steps,
         )
-        with EvaluationQueue(engine, workers) as queue:
+        with EvaluationQueue(engine, workers, directory=folder) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
             _write_recipe(folder, recipe)
             now = _work(streams, known, database, queue, advance)

@@ -19,7 +19,7 @@ from nugget.evaluation.queue import EvaluationQueue
 from nugget.generators import Problem
 from nugget.search.config import Config, SystemConfig
 from nugget.search.learner import Learner
-from nugget.search.records import complete, make_pending
+from nugget.search.records import complete, make_judge, make_pending
 from nugget.search.reference import beside, is_found, read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.store import Record, Store
@@ -137,7 +137,13 @@ class Search:
             relaxed = self.config.engine.relax_steps > 0
             width = self.config.search.in_flight
             flight: dict[int, Record] = {}  # under way, by proposal
-            with EvaluationQueue(self.config.engine, width, executor) as queue:
+            with EvaluationQueue(
+                self.config.engine,
+                width,
+                executor,
+                directory=self.store.directory,
+                judge=make_judge(learner),
+            ) as queue:
                 show(None)
                 while not found:
                     self._fill(queue, flight, held, learner, budget, clock)
