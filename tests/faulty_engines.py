@@ -36,6 +36,7 @@ FAULTS = (
     "energy is text",
     "two energies",
     "bad stress",
+    "false energy",
 )
 
 
@@ -112,6 +113,9 @@ class Faulty(EMT):
     def do_two_energies(self):
         self.results["energy"] = np.array([1.0, 2.0])
 
+    def do_false_energy(self):
+        self.results["energy"] -= 1e4
+
     def do_bad_stress(self):
         self.results["stress"] = np.zeros(5)
 
@@ -184,6 +188,18 @@ class InTurn(Faulty):
 
 def in_turn(counter: str) -> Calculator:
     return InTurn(counter)
+
+
+class Liar(InTurn):
+    """Wrong in every way, and sometimes with a false energy: once, or twice in a row."""
+
+    order = ("none", "none", "none", "raises", "none", "false energy", "none", "flat forces",
+             "none", "false energy", "false energy", "none", "nan energy", "none", "kill -9",
+             "none", "hangs")  # fmt: skip
+
+
+def liar(counter: str) -> Calculator:
+    return Liar(counter)
 
 
 class Dawdler(EMT):

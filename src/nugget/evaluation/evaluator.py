@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from typing import Any
 from ase import Atoms
 
 from nugget.errors import NuggetError
-from nugget.evaluation.engines import get_engine
+from nugget.evaluation.engines import get_engine, start_directory
 from nugget.evaluation.outcome import FAILURES, Failure, Outcome
 from nugget.evaluation.run import Task
 from nugget.evaluation.scratch import Scratch
@@ -50,7 +49,7 @@ class Evaluator:
         keep_scratch: bool = False,
         **task: Any,
     ) -> None:
-        task.setdefault("start", os.getcwd())
+        task.setdefault("start", start_directory())
         self.task = Task(engine, dict(options or {}), **task)
         if not 0 < time_limit < math.inf:
             raise NuggetError(f"time_limit is {time_limit}; give a finite number of seconds.")

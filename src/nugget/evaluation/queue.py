@@ -7,7 +7,6 @@ Without an executor they run in processes of this machine. Any other `concurrent
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
+from nugget.evaluation.engines import start_directory
 from nugget.evaluation.evaluator import Evaluator
 from nugget.evaluation.outcome import Outcome, atoms_dict, atoms_from
 from nugget.evaluation.plausibility import Judge, settle
@@ -69,7 +69,7 @@ def evaluator_settings(engine: EngineConfig, directory: Path | None = None) -> d
         "engine": engine.name,
         **engine.model_dump(exclude={"name", "scratch", "max_failures"}),
         "scratch": scratch,
-        "start": os.getcwd(),
+        "start": start_directory(),
     }
 
 

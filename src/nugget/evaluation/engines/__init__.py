@@ -15,6 +15,7 @@ from nugget.evaluation.engines._lookup import (
     engines,
     get_engine,
     make_calculator,
+    start_directory,
 )
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "engines",
     "get_engine",
     "make_calculator",
+    "start_directory",
 ]
