@@ -177,7 +177,7 @@ def transpose(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return types.UniTuple(VEC4, 4)(VEC4, VEC4, VEC4, VEC4), generate
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def store_columns(array: Any, i: int, a: Vec4, b: Vec4, c: Vec4, d: Vec4) -> None:
     """array[i + k, :4] = (a_k, b_k, c_k, d_k) for k = 0 … 3."""
     first, second, third, fourth = transpose(a, b, c, d)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nugget._compiled.jit import njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,7 +42,7 @@ def lattice(cell: Floats, pbc: NDArray[np.bool_], reach: float) -> Lattice:
     )
 
 
-@njit(cache=True)
+@njit
 def wrap(d: Floats, cell: Floats, inverse: Floats) -> None:
     """Bring a difference vector into the cell around the origin, in place."""
     w0 = np.rint(d[0] * inverse[0, 0] + d[1] * inverse[1, 0] + d[2] * inverse[2, 0])
@@ -51,7 +52,7 @@ def wrap(d: Floats, cell: Floats, inverse: Floats) -> None:
         d[c] -= w0 * cell[0, c] + w1 * cell[1, c] + w2 * cell[2, c]
 
 
-@njit(cache=True)
+@njit
 def shortest(a: Floats, b: Floats, same: bool, cell: Floats, inverse: Floats, shifts: Floats,
              d: Floats) -> float:  # fmt: skip
     """Shortest distance between two atoms or, when they are the same, to an atom's own images."""
@@ -69,7 +70,7 @@ def shortest(a: Floats, b: Floats, same: bool, cell: Floats, inverse: Floats, sh
     return np.sqrt(best)
 
 
-@njit(cache=True)
+@njit
 def root(parent: Ints, i: int) -> int:
     while parent[i] != i:
         parent[i] = parent[parent[i]]
@@ -77,7 +78,7 @@ def root(parent: Ints, i: int) -> int:
     return i
 
 
-@njit(cache=True)
+@njit
 def check(x: Floats, radii: Floats, fixed: int, cell: Floats, inverse: Floats, shifts: Floats,
           min_ratio: float, bond_ratio: float) -> int:  # fmt: skip
     """OK, TOO_CLOSE or DISCONNECTED. The first `fixed` atoms (template) count as one piece."""
@@ -100,7 +101,7 @@ def check(x: Floats, radii: Floats, fixed: int, cell: Floats, inverse: Floats, s
     return OK if pieces <= 1 else DISCONNECTED
 
 
-@njit(cache=True)
+@njit
 def bonds_at(point: Floats, radius: float, skip: int, x: Floats, radii: Floats,
              present: NDArray[np.bool_], cell: Floats, inverse: Floats, shifts: Floats,
              min_ratio: float, bond_ratio: float, d: Floats) -> int:  # fmt: skip
@@ -124,7 +125,7 @@ def bonds_at(point: Floats, radius: float, skip: int, x: Floats, radii: Floats,
     return count
 
 
-@njit(cache=True)
+@njit
 def bonds_of(points: Floats, radius: float, skip: int, x: Floats, radii: Floats,
              present: NDArray[np.bool_], cell: Floats, inverse: Floats, shifts: Floats,
              min_ratio: float, bond_ratio: float) -> Ints:  # fmt: skip
@@ -139,7 +140,7 @@ def bonds_of(points: Floats, radius: float, skip: int, x: Floats, radii: Floats,
     return out
 
 
-@njit(cache=True)
+@njit
 def first_fit(points: Floats, radius: float, skip: int, x: Floats, radii: Floats,
               present: NDArray[np.bool_], cell: Floats, inverse: Floats, shifts: Floats,
               min_ratio: float, bond_ratio: float, need: int) -> int:  # fmt: skip
@@ -155,7 +156,7 @@ def first_fit(points: Floats, radius: float, skip: int, x: Floats, radii: Floats
     return -1
 
 
-@njit(cache=True)
+@njit
 def coordination(x: Floats, radii: Floats, cell: Floats, inverse: Floats, shifts: Floats,
                  bond_ratio: float) -> Ints:  # fmt: skip
     """Number of neighbours (nearest image each) of every atom."""

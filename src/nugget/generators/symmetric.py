@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 from ase import Atoms
-from numba import njit
 
+from nugget._compiled.jit import njit
 from nugget.errors import NuggetError
 from nugget.generators._base import directions, random_rotation
 from nugget.generators._validity import Floats
@@ -26,7 +26,7 @@ from nugget.generators.random_cluster import compact_radius
 CHUNK = 48
 
 
-@njit(cache=True)
+@njit
 def fit_orbit(points: Floats, copies: Floats, radius: float, x: Floats, radii: Floats,
               min_ratio: float, bond_ratio: float, need: int) -> int:  # fmt: skip
     """The first point whose orbit has room among itself and the atoms x, or −1.

@@ -19,8 +19,9 @@ of a fixed H₀).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nugget._compiled.jit import FAST, njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,10 +33,9 @@ REBUILD = 0.2
 FIRST = 1.0 / 70.0  # Å²/eV: scale of the first step, before any curvature is known
 E_RISE = 1e-6  # eV: a rise below this is round-off, not a failed step
 MAX_REJECT = 8
-FAST = {"contract", "nsz", "arcp"}
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def dot(a: Floats, b: Floats) -> float:
     """a·b in a fixed order with four running sums (independent of BLAS and its threads)."""
     n = a.shape[0]
@@ -51,7 +51,7 @@ def dot(a: Floats, b: Floats) -> float:
     return (s0 + s1) + (s2 + s3)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def longest(v: Floats, atom: Ints) -> float:
     """Largest per-atom norm of a vector over free degrees of freedom (`atom` is sorted)."""
     best = 0.0
@@ -66,7 +66,7 @@ def longest(v: Floats, atom: Ints) -> float:
     return np.sqrt(max(best, total))
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def wall(
     x: Floats, begin: int, end: int, moves: NDArray[np.bool_], kind: int, centre: Floats,
     shape: Floats, stiffness: float, grad: Floats,
@@ -101,7 +101,7 @@ def wall(
     return energy
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def cholesky(m: Floats) -> None:
     """Overwrite the upper triangle of the positive definite m with U, m = UᵀU.
 
@@ -129,7 +129,7 @@ def cholesky(m: Floats) -> None:
         m[n - 1, n - 1] = np.sqrt(m[n - 1, n - 1])
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def springs(
     x: Floats, begin: int, radii: Floats, cell: Floats, inverse: Floats, periodic: bool,
     atom: Ints, axis: Ints, out: Floats,
@@ -197,7 +197,7 @@ def springs(
     return 2.0 * near * bond / n
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def forward(u: Floats, b: Floats, z: Floats) -> None:
     """Solve Uᵀz = b."""
     n = b.shape[0]
@@ -209,14 +209,14 @@ def forward(u: Floats, b: Floats, z: Floats) -> None:
             z[j] -= f * u[i, j]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def backward(u: Floats, z: Floats, out: Floats) -> None:
     """Solve U out = z."""
     for i in range(z.shape[0] - 1, -1, -1):
         out[i] = (z[i] - dot(u[i, i + 1 :], out[i + 1 :])) / u[i, i]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def direction(
     g: Floats, s: Floats, y: Floats, rho: Floats, count: int, head: int, gamma: float,
     u: Floats, preconditioned: bool, out: Floats,

@@ -131,7 +131,7 @@ def _offsets(sizes: Sequence[int] | Ints) -> Ints:
     return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
 
-@njit(cache=True)
+@njit
 def _sound(positions: Floats, offsets: Ints, pbc: NDArray[np.bool_]) -> bool:
     """Nothing to look at more closely: no empty, infinite or periodic structure."""
     for s in range(len(offsets) - 1):
@@ -219,7 +219,7 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
     return i.astype(np.int64) + start, j.astype(np.int64) + start, shift
 
 
-@njit(cache=True)
+@njit
 def _direct_pairs(
     positions: Floats, offsets: Ints, pbc: NDArray[np.bool_], cutoff2: float
 ) -> tuple[Ints, Ints, Floats, Ints, np.bool_]:

@@ -132,7 +132,7 @@ def gradient_rows(
     return out, sheared if strain else None
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _scatter(
     product: Floats,
     own: Floats,

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from nugget._compiled.simd import aligned
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import sigma_roads, there_and_back
+from nugget.gp._std_loops import sigma_roads
 from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
+from nugget.gp.kernels._fused import there_and_back
 from nugget.gp.kernels._loops import (
     all_equal,
     forward_rows,
