@@ -40,7 +40,8 @@ def next_four(
             count += 1
         p += 1
     for lane in range(count, 4):
-        d[:, lane] = d[:, 0]
+        for line in range(4):
+            d[line, lane] = d[line, 0]
         pair[lane] = pair[0]
     return p, count, close
 

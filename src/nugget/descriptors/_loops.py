@@ -84,7 +84,7 @@ def backward(
     by_position = np.empty((n_rhs, len(positions), 3))
     strain = np.zeros((n_rhs, n_structures, 3, 3))
     rows = _AT_A_TIME // (n_rhs * c.shape[1] * c.shape[2])
-    s = 0
+    s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n_structures:
         end = part_end(offsets, s, rows)
         coefficients_adjoint(

@@ -31,7 +31,9 @@ def sigma_roads(
     weights = np.empty((len(mixes), n, m))
     delta, b = np.empty((n, q)), np.zeros((n, m))
     many = n > 3  # then GEMM pays
-    wanted = q > 0 and np.any(mixes[:, 1] != 0.0)  # without a gradient of σ nobody asks for b
+    wanted = False  # without a gradient of σ nobody asks for b
+    for r in range(len(mixes)):
+        wanted = wanted or (q > 0 and mixes[r, 1] != 0.0)
     if many:
         np.dot(kappa, wt.T, delta)
     for s in range(n):

@@ -130,6 +130,18 @@ def cholesky(m: Floats) -> None:
 
 
 @njit(fastmath=FAST)
+def quantile(values: Floats, k: int) -> float:
+    """The k-th smallest value. It sorts in place by insertion, which compiles sooner than np.sort."""
+    for i in range(1, len(values)):
+        value, j = values[i], i
+        while j > 0 and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+    return float(values[k])
+
+
+@njit(fastmath=FAST)
 def springs(
     x: Floats, begin: int, radii: Floats, cell: Floats, inverse: Floats, periodic: bool,
     atom: Ints, axis: Ints, out: Floats,
@@ -165,7 +177,7 @@ def springs(
             nearest[i] = min(nearest[i], q[k])
             nearest[j] = min(nearest[j], q[k])
             k += 1
-    near = np.sort(nearest)[(3 * n) // 4] if n > 1 else 1.0
+    near = quantile(nearest, (3 * n) // 4) if n > 1 else 1.0
     out[:, :] = 0.0
     for k in range(f):
         out[k, k] = C_STAB
@@ -201,7 +213,8 @@ def springs(
 def forward(u: Floats, b: Floats, z: Floats) -> None:
     """Solve Uᵀz = b."""
     n = b.shape[0]
-    z[:] = b
+    for i in range(n):
+        z[i] = b[i]
     for i in range(n):
         z[i] /= u[i, i]
         f = z[i]
@@ -236,7 +249,8 @@ def direction(
         forward(u, q, z)
         backward(u, z, out)
     else:
-        out[:] = q
+        for k in range(n):
+            out[k] = q[k]
     for k in range(n):
         out[k] *= gamma
     for t in range(count - 1, -1, -1):

@@ -148,7 +148,8 @@ def next_step(st: State, b: int, s: Floats, y: Floats, max_step: float) -> None:
                 st.x[a0:a1], a0, st.radii[a0:a1], st.cell[b], st.inverse[b], st.periodic[b],
                 atom, st.axis[lo:hi], factor,
             )  # fmt: skip
-            st.built[lo:hi] = st.here[lo:hi]
+            for k in range(lo, hi):
+                st.built[k] = st.here[k]
     gamma = FIRST
     if st.pairs[b] > 0:
         i = (st.head[b] - 1) % s.shape[0]

@@ -38,15 +38,17 @@ def there_and_back(
     mean, sigma = np.empty(n), np.empty(n)
     gradients = np.empty((len(mixes), x.shape[0], x.shape[1]))
     rows = x.shape[0] if len(wt) > _WIDE else _AT_A_TIME // zt.shape[1]
-    s = 0
+    s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n:
         end = part_end(offsets, s, rows)
         a, b = offsets[s], offsets[end]
         within = offsets[s : end + 1] - a
         xs, k, kappa = forward_rows(x[a:b], centre, scale, zt, hz, amplitude, within)
-        mean[s:end], sigma[s:end], weights = sigma_roads(
+        some_mean, some_sigma, weights = sigma_roads(
             kappa, sizes[s:end], alpha, mixes, wt, rho, own[s:end]
         )
+        for t in range(s, end):
+            mean[t], sigma[t] = some_mean[t - s], some_sigma[t - s]
         pullback_rows(k, weights, within, zt, xs, scale, gradients, a)
         s = end
     return mean, sigma, gradients

@@ -131,7 +131,9 @@ def pullback_rows(
     features; from 252 on it is quicker in large batches with one road (0.8 to 0.9), not otherwise.
     """
     (f, m), whole, roads = zt.shape, zt.shape[1] // 4 * 4, len(weights)
-    groups = (np.max(np.diff(offsets)) + 3) // 4 if len(offsets) > 1 else 0
+    groups = 0
+    for s in range(len(offsets) - 1):
+        groups = max(groups, (offsets[s + 1] - offsets[s] + 3) // 4)
     wk = np.empty((4 * roads, _PANEL))
     sums, g = np.empty((roads, groups, 4)), np.empty((roads, groups, f, 4))
     for s in range(len(offsets) - 1):
