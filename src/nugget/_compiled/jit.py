@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -100,11 +101,12 @@ class _Compilations(event.Listener):
         self.seconds = 0.0
         self.depth = 0
         self.count = 0
-        self.start = 0.0
+        self.start, self.collects = 0.0, True
 
     def on_start(self, happening: Any) -> None:
         if self.depth == 0:
-            self.start = time.perf_counter()
+            self.start, self.collects = time.perf_counter(), gc.isenabled()
+            gc.disable()  # compiling makes millions of objects, which takes the collector 13 %
         self.depth += 1
         function = getattr(happening.data.get("dispatcher"), "py_func", None)
         home = getattr(function, "__module__", None) or ""
@@ -116,6 +118,8 @@ class _Compilations(event.Listener):
         self.depth -= 1
         if self.depth == 0:
             self.seconds += time.perf_counter() - self.start
+            if self.collects:
+                gc.enable()
             if self.count and _on_terminal():
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -213,7 +213,7 @@ def _operator(symbol: Callable[..., Any], instruction: str) -> None:
 
     @infer_global(symbol)
     class _Template(AbstractTemplate):
-        metadata: ClassVar[dict[str, str]] = {"target": "cpu"}  # asked before the general ones
+        metadata = {"target": "cpu"}  # noqa: RUF012  # before templates for all targets
 
         def generic(self, args: Any, kws: Any) -> Any:
             if VEC4 in args and all(isinstance(a, (Vec4Type, types.Float)) for a in args):

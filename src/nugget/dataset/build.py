@@ -8,12 +8,8 @@ candidates, and nothing is calculated twice.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +21,13 @@ from ase import Atoms
 from nugget.dataset.recipe import Recipe
 from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
 from nugget.errors import NuggetError
-from nugget.evaluation.evaluator import Evaluator, Outcome
+from nugget.evaluation.config import EngineConfig
+from nugget.evaluation.outcome import Outcome
+from nugget.evaluation.queue import EvaluationQueue
+from nugget.structures.files import locked, replacing, write_atomically
 from nugget.structures.io import read_images, write_images
 
-DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
+DATABASE, RECIPE, CANDIDATES = "dataset.db", "recipe.json", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
 
 # So many failures and not one success: something is wrong with the engine, not with structures.
@@ -69,7 +68,7 @@ def build(
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         _check(folder, recipe)
         streams = _streams(folder, recipe)
         # No lock file of ASE's: one left by a killed process would block the next for ever.
@@ -81,13 +80,16 @@ def build(
             if progress is not None:
                 progress(sum(len(s.accepted) for s in streams), recipe.count)
 
-        with Evaluator(
-            recipe.engine, recipe.options, time_limit=recipe.time_limit,
-            relax_steps=recipe.relax_steps, workers=workers,
-        ) as evaluator:  # fmt: skip
+        engine = EngineConfig(
+            name=recipe.engine,
+            options=recipe.options,
+            time_limit=recipe.time_limit,
+            relax_steps=recipe.relax_steps,
+        )
+        with EvaluationQueue(engine, workers) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
-            _write_recipe(folder, recipe)
-            now = _work(streams, known, database, evaluator, workers, advance)
+            write_atomically(folder / RECIPE, json.dumps(recipe.to_dict(), indent=2) + "\n")
+            now = _work(streams, known, database, queue, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
             _write(folder / f"{name}.extxyz", images)
@@ -118,41 +120,32 @@ def _work(
     streams: list[Stream],
     known: dict[tuple[str, int], Atoms | str],
     database: Any,
-    evaluator: Evaluator,
-    workers: int,
+    queue: EvaluationQueue,
     advance: Callable[[], None],
 ) -> int:
     """Label candidates until every stream has enough; the number of new labels."""
-    running: dict[Future[Outcome], tuple[Stream, int]] = {}
-    made = failed = 0
-    pool = ThreadPoolExecutor(workers)
-    try:
-        while True:
-            while len(running) < workers and (found := _next(streams, known)) is not None:
-                stream, k, atoms = found
-                running[pool.submit(evaluator.evaluate, atoms)] = (stream, k)
-            advance()
-            if not running:
-                return made
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                stream, k = running.pop(done)
-                outcome = done.result()
-                _record(database, stream, k, outcome)
-                made += 1
-                failed += not outcome.ok
-                if made == failed == _HOPELESS:
-                    raise NuggetError(
-                        f"The engine failed {failed} times out of {made}, last with "
-                        f"{outcome.failure}: {outcome.reason}."
-                    )
-                stream.take(k, outcome.atoms if outcome.ok else FAILED)
-    except BaseException:
-        # Ctrl-C: do not wait for engines under way.
-        pool.shutdown(wait=False, cancel_futures=True)
-        evaluator.close()
-        raise
-    finally:
-        pool.shutdown()
+    running: dict[int, tuple[Stream, int]] = {}
+    submitted = made = failed = 0
+    while True:
+        while len(queue) < queue.width and (found := _next(streams, known)) is not None:
+            stream, k, atoms = found
+            running[submitted] = (stream, k)
+            queue.submit(submitted, atoms)
+            submitted += 1
+        advance()
+        if not running:
+            return made
+        key, outcome = queue.next()
+        stream, k = running.pop(key)
+        _record(database, stream, k, outcome)
+        made += 1
+        failed += not outcome.ok
+        if made == failed == _HOPELESS:
+            raise NuggetError(
+                f"The engine failed {failed} times out of {made}, last with "
+                f"{outcome.failure}: {outcome.reason}."
+            )
+        stream.take(k, outcome.atoms if outcome.ok else FAILED)
 
 
 def _next(
@@ -228,9 +221,8 @@ def _write(path: Path, images: list[Atoms]) -> None:
     if not images:
         path.unlink(missing_ok=True)
         return
-    partial = path.with_name(f"partial-{path.name}")
-    write_images(partial, images)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        write_images(partial, images)
 
 
 def _check(folder: Path, recipe: Recipe) -> None:
@@ -246,23 +238,3 @@ def _check(folder: Path, recipe: Recipe) -> None:
         )
     if recipe.count < old.count:
         raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
-
-
-def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    path = folder / RECIPE
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(recipe.to_dict(), indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the kernel frees the lock of a killed one."""
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise NuggetError(
-                f"{folder} is in use by another process: wait for it, or stop it."
-            ) from None
-        yield

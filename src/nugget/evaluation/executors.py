@@ -18,58 +18,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any
 
 from nugget.errors import NuggetError
+from nugget.evaluation.config import ExecutionConfig
 
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 ONE_THREAD = dict.fromkeys(_LIBRARIES, "1")
 CONNECT = 30.0  # seconds that a Dask scheduler has to answer
-
-
-class ExecutionConfig(BaseModel):
-    """Where the searches of a campaign run, or with dask the evaluations of one search."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
-    )
-
-    kind: Literal["in-process", "processes", "dask"] = Field(
-        "processes", description="one after the other, processes on this machine, or Dask"
-    )
-    workers: int | None = Field(None, ge=1, description="searches at a time; none: one per core")
-    max_losses: int = Field(
-        3, ge=0, description="a search that has lost more workers than this is given up"
-    )
-    address: str | None = Field(
-        None, description="dask: a scheduler that runs already, as tcp://node1:8786"
-    )
-    cluster: Literal["local", "slurm", "pbs"] = Field(
-        "local", description="dask: else start workers on this machine or as jobs of a queue"
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="dask: passed to LocalCluster, SLURMCluster or PBSCluster (queue, walltime, …)",
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ExecutionConfig:
-        if self.kind != "dask" and (self.address or self.options or self.cluster != "local"):
-            raise ValueError('address, cluster and options belong to kind = "dask"')
-        if self.address is not None and (self.options or self.cluster != "local"):
-            raise ValueError("give the address of a scheduler or a cluster to start, not both")
-        return self
-
-    @property
-    def count(self) -> int:
-        """Workers on this machine."""
-        if self.workers is not None:
-            return self.workers
-        # A batch system may grant fewer cores than the machine has; macOS cannot tell.
-        granted = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
-        return len(granted(0))
 
 
 @contextlib.contextmanager

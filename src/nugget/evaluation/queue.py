@@ -1,4 +1,4 @@
-"""Evaluations under way: several at a time, answered in the order in which they are done.
+"""Several evaluations at a time, returned in the order in which they end.
 
 Without an executor they run in processes of this machine. Any other `concurrent.futures.Executor`
 (a process pool, a Dask cluster) gets `evaluate_plain` with plain data, and need not know more.
@@ -10,7 +10,6 @@ import atexit
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -19,10 +18,9 @@ from weakref import WeakSet
 from ase import Atoms
 
 from nugget.errors import NuggetError
-from nugget.evaluation.evaluator import Evaluator, Outcome, _atoms_dict, _atoms_from
-from nugget.search.config import EngineConfig
-from nugget.search.learner import Proposal
-from nugget.search.store import UNFINISHED, Record
+from nugget.evaluation.config import EngineConfig
+from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.outcome import Outcome, atoms_dict, atoms_from
 
 _warm = threading.local()
 _all: WeakSet[Evaluator] = WeakSet()
@@ -48,14 +46,15 @@ def evaluate_plain(settings: dict[str, Any], structure: dict[str, Any], attempt:
             _warm.evaluator.close()
         _warm.evaluator, _warm.key = Evaluator(**settings), key
         _all.add(_warm.evaluator)
-    outcome: Outcome = _warm.evaluator.evaluate(
-        _atoms_from({"structure": structure, "results": {}})
-    )
+    outcome: Outcome = _warm.evaluator.evaluate(atoms_from({"structure": structure, "results": {}}))
     return outcome.to_json()
 
 
-class Flight:
-    """The evaluations in flight. Use `with`: leaving it breaks off what has not been answered."""
+class EvaluationQueue:
+    """Evaluations under way, each under a key of the caller's (a number).
+
+    Use `with`: leaving it breaks off what has not ended.
+    """
 
     def __init__(self, engine: EngineConfig, width: int, executor: Executor | None = None) -> None:
         self.width, self.retries = width, engine.retries
@@ -74,62 +73,66 @@ class Flight:
             self._send = lambda atoms, _: self._pool.submit(self._evaluator.evaluate, atoms)
         else:
             self._send = lambda atoms, attempt: executor.submit(
-                evaluate_plain, self._settings, _atoms_dict(atoms)["structure"], attempt
+                evaluate_plain, self._settings, atoms_dict(atoms)["structure"], attempt
             )
-        self._records: dict[int, Record] = {}
+        self._atoms: dict[int, Atoms] = {}
         self._futures: dict[int, Future[Any]] = {}
         self._done: SimpleQueue[tuple[int, int, Future[Any]]] = SimpleQueue()
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._atoms)
 
     @property
-    def pending(self) -> list[Record]:
-        """What has been submitted and not been answered, in order of proposal."""
-        return [self._records[proposal] for proposal in sorted(self._records)]
+    def keys(self) -> list[int]:
+        """What has been submitted and has not ended, in ascending order."""
+        return sorted(self._atoms)
 
-    def submit(self, record: Record) -> None:
-        """Have a structure evaluated."""
-        self._records[record.proposal] = record
-        self._start(record, 1)
+    def submit(self, key: int, atoms: Atoms) -> None:
+        """Have a structure evaluated; its key must not be under way already."""
+        if key in self._atoms:
+            raise NuggetError(f"evaluation {key} is under way already.")
+        self._atoms[key] = atoms
+        self._start(key, 1)
 
-    def next(self) -> tuple[Record, Outcome]:
-        """Wait for the next answer. A worker that is lost is an answer too, after `retries`."""
+    def next(self) -> tuple[int, Outcome]:
+        """Wait for the next one to end. A lost worker is an outcome too, after `retries`."""
+        if not self._atoms:
+            raise NuggetError("no evaluation is under way.")
         while True:
-            proposal, attempt, future = self._done.get()
-            record = self._records[proposal]
+            key, attempt, future = self._done.get()
             try:
-                outcome = self._outcome(future.result(), record.atoms)
+                outcome = self._outcome(future.result(), self._atoms[key])
             except (Exception, CancelledError) as error:
                 if attempt <= self.retries:
-                    self._start(record, attempt + 1)
+                    self._start(key, attempt + 1)
                     continue
                 text = " ".join(f"{type(error).__name__}: {error}".split())
                 reason = f"the worker was lost ({text})"[:500]
-                outcome = Outcome(record.atoms.copy(), "died", reason, attempts=attempt)
-            del self._records[proposal], self._futures[proposal]
-            return record, outcome
+                outcome = Outcome(self._atoms[key].copy(), "died", reason, attempts=attempt)
+            del self._atoms[key], self._futures[key]
+            return key, outcome
 
-    def _start(self, record: Record, attempt: int) -> None:
+    def _start(self, key: int, attempt: int) -> None:
         try:
-            future = self._send(record.atoms, attempt)
+            future = self._send(self._atoms[key], attempt)
         except Exception as error:
             raise NuggetError(
                 f"The executor takes no more work ({type(error).__name__}: {error}). What is in "
                 "flight has been written down: resume the search with a new executor."
             ) from error
-        self._futures[record.proposal] = future
-        future.add_done_callback(lambda done: self._done.put((record.proposal, attempt, done)))
+        self._futures[key] = future
+        future.add_done_callback(lambda done: self._done.put((key, attempt, done)))
 
-    def _outcome(self, answer: Any, asked: Atoms) -> Outcome:
+    def _outcome(self, result: Any, submitted: Atoms) -> Outcome:
         if self._executor is None:
-            found: Outcome = answer
+            found: Outcome = result
             return found
-        outcome = Outcome.from_json(answer)
-        outcome.atoms.info = dict(asked.info)
+        outcome = Outcome.from_json(result)
+        for frame in (outcome.atoms, *outcome.path):
+            frame.info = dict(submitted.info)
         return outcome
 
-    def __enter__(self) -> Flight:
+    def __enter__(self) -> EvaluationQueue:
         return self
 
     def __exit__(
@@ -144,35 +147,3 @@ class Flight:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._evaluator.close()
             self._pool.shutdown()
-
-
-def make_pending(
-    ordinal: int, learnt: int, proposal: Proposal, kappa: float, seconds: float = 0.0
-) -> Record:
-    """What is written down of an evaluation before it is done."""
-    return Record(
-        iteration=UNFINISHED,
-        atoms=proposal.atoms,
-        generator=proposal.generator,
-        predicted=proposal.predicted,
-        sigma=proposal.sigma,
-        scale=proposal.scale,
-        kappa=kappa,
-        acquisition=proposal.acquisition,
-        surrogate_seconds=seconds,
-        proposal=ordinal,
-        learnt=learnt,
-    )
-
-
-def complete(pending: Record, iteration: int, outcome: Outcome, relaxed: bool = False) -> Record:
-    """What is written down afterwards; `relaxed` if the engine may have moved the atoms."""
-    return replace(
-        pending,
-        iteration=iteration,
-        atoms=outcome.atoms,
-        failure=outcome.failure or "",
-        reason=outcome.reason,
-        engine_seconds=outcome.seconds,
-        asked=pending.atoms.positions.copy() if relaxed and outcome.ok else None,
-    )

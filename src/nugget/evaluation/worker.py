@@ -23,7 +23,8 @@ from typing import Any
 from ase import Atoms
 from ase.io.jsonio import decode, encode
 
-from nugget.evaluation.evaluator import Outcome, Task, _atoms_dict, _atoms_from, run_engine
+from nugget.evaluation.outcome import Outcome, atoms_dict, atoms_from
+from nugget.evaluation.run import Task, run_engine
 
 #: Seconds that a process may take to start and import its engine.
 START_LIMIT = 120.0
@@ -102,7 +103,7 @@ class Worker:
         os.ftruncate(self._log.fileno(), 0)
         os.lseek(self._log.fileno(), 0, os.SEEK_SET)  # the child shares this offset
         deadline = time.monotonic() + time_limit
-        request = {"structure": _atoms_dict(atoms)["structure"], "limit": time_limit}
+        request = {"structure": atoms_dict(atoms)["structure"], "limit": time_limit}
         self._send(encode(request), deadline)
         return Outcome.from_json(self._receive(deadline))
 
@@ -246,7 +247,7 @@ def main(replies: int, parent: int) -> None:
             request = decode(line)
             # Kept by the kernel, so it works even if the engine never returns to Python.
             signal.alarm(ceil(request["limit"] + _GRACE))
-            atoms = _atoms_from({"structure": request["structure"], "results": {}})
+            atoms = atoms_from({"structure": request["structure"], "results": {}})
             outcome = run_engine(
                 task.engine,
                 task.options,

@@ -1,7 +1,7 @@
 """Preconditioned L-BFGS for many structures at once, one compiled loop over the structures.
 
-Every structure has its own state and never looks at another's, so a result cannot depend on the
-company a structure is relaxed in. Vectors hold only the free degrees of freedom.
+Every structure has its own state and never reads another's, so its result does not depend on the
+other structures of the batch. Vectors hold only the free degrees of freedom.
 
 The two-loop recursion starts from H₀ = γ P⁻¹, γ = sᵀy / yᵀP⁻¹y. P is the Hessian of a network of
 springs between neighbours,
@@ -19,12 +19,9 @@ of a fixed H₀).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget._compiled.jit import FAST, njit
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RUNNING, CONVERGED, STEPS, STALLED, NOT_FINITE, RUNAWAY = range(6)
 
@@ -68,7 +65,7 @@ def longest(v: Floats, atom: Ints) -> float:
 
 @njit(fastmath=FAST)
 def wall(
-    x: Floats, begin: int, end: int, moves: NDArray[np.bool_], kind: int, centre: Floats,
+    x: Floats, begin: int, end: int, moves: Bools, kind: int, centre: Floats,
     shape: Floats, stiffness: float, grad: Floats,
 ) -> float:  # fmt: skip
     """Energy of the confinement for atoms [begin, end); its gradient is added to `grad`."""
@@ -131,7 +128,7 @@ def cholesky(m: Floats) -> None:
 
 @njit(fastmath=FAST)
 def quantile(values: Floats, k: int) -> float:
-    """The k-th smallest value. It sorts in place by insertion, which compiles sooner than np.sort."""
+    """The k-th smallest value. Sorts in place by insertion: it compiles sooner than np.sort."""
     for i in range(1, len(values)):
         value, j = values[i], i
         while j > 0 and values[j - 1] > value:

@@ -60,7 +60,7 @@ def forward_rows(
 @njit
 def all_equal(values: NDArray[np.int64], wanted: int) -> bool:
     """True when every value is the wanted one (also when there is none)."""
-    for value in values:
+    for value in values:  # noqa: SIM110
         if value != wanted:
             return False
     return True
@@ -71,7 +71,7 @@ def ascends(offsets: NDArray[np.int64], last: int) -> bool:
     """True when the offsets run from 0 to `last` without a step down."""
     if offsets.size < 1 or offsets[0] != 0 or offsets[-1] != last:
         return False
-    for s in range(len(offsets) - 1):
+    for s in range(len(offsets) - 1):  # noqa: SIM110
         if offsets[s + 1] < offsets[s]:
             return False
     return True

@@ -1,0 +1,135 @@
+"""Parts by name: descriptors, kernels, inducing rules, uncertainties, priors and so on.
+
+A part is one class in one file of its room, marked with `@registered(kind)`. Other packages offer
+theirs as entry points (`GROUPS` names the groups). Both are found on first use; nothing is imported
+before that. Engines are factories of ASE calculators: `nugget.evaluation.engines` lists them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from nugget.errors import NuggetError
+
+# Where the built-in parts of each kind live: a module, or a package whose modules are all imported.
+ROOMS: dict[str, str] = {
+    "descriptor": "nugget.descriptors",
+    "kernel": "nugget.gp.kernels",
+    "inducing": "nugget.gp.inducing",
+    "uncertainty": "nugget.gp.uncertainty",
+    "prior": "nugget.potential.priors",
+    "acquisition": "nugget.search.acquisition",
+    "generator": "nugget.generators",
+}
+GROUPS: dict[str, str] = {
+    "descriptor": "nugget.descriptors",
+    "kernel": "nugget.kernels",
+    "inducing": "nugget.inducing",
+    "uncertainty": "nugget.uncertainties",
+    "prior": "nugget.priors",
+    "acquisition": "nugget.acquisitions",
+    "generator": "nugget.generators",
+}
+
+Part = TypeVar("Part", bound=type[Any])
+
+_registered: dict[str, dict[str, type[Any]]] = {kind: {} for kind in ROOMS}
+
+
+def registered(kind: str) -> Callable[[Part], Part]:
+    """Class decorator: the class can be named in settings and model files.
+
+    Its name there is the attribute `name`, or the class's own name.
+    """
+
+    def add(part: Part) -> Part:
+        name = part_name(part)
+        other = _registered[kind].setdefault(name, part)
+        if (other.__module__, other.__qualname__) != (part.__module__, part.__qualname__):
+            raise NuggetError(
+                f"Two {kind}s are called {name!r}: {other.__module__} and {part.__module__}; "
+                "rename one."
+            )
+        return part
+
+    return add
+
+
+def part_name(part: type[Any]) -> str:
+    """The name by which settings and model files call a part."""
+    name = vars(part).get("name")
+    return name if isinstance(name, str) else part.__name__
+
+
+@cache
+def _built_in(kind: str) -> Mapping[str, type[Any]]:
+    room = import_module(ROOMS[kind])
+    for module in pkgutil.iter_modules(getattr(room, "__path__", ())):
+        import_module(f"{room.__name__}.{module.name}")
+    return _registered[kind]
+
+
+@cache
+def _outside(kind: str) -> Mapping[str, Any]:
+    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
+
+
+def names(kind: str) -> list[str]:
+    """All names of a kind: the built-in ones, then those of other packages."""
+    return [*_built_in(kind), *(name for name in _outside(kind) if name not in _built_in(kind))]
+
+
+def find(kind: str, name: str) -> Any:
+    """The class (or factory) of that name; an error suggests the nearest one."""
+    known = _built_in(kind)
+    if name in known:
+        return known[name]
+    if name in _outside(kind):
+        return _outside(kind)[name].load()
+    near = difflib.get_close_matches(name, names(kind), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names(kind))}."
+    raise NuggetError(f"There is no {kind} {name!r}; {hint}")
+
+
+def make(kind: str, name: str, /, **options: Any) -> Any:
+    """A part by name; options that it does not take are named."""
+    factory = find(kind, name)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise NuggetError(f"The {kind} {name!r}: {error}; it takes {taken(factory)}.") from None
+    return factory(**options)
+
+
+def taken(factory: Callable[..., Any]) -> str:
+    """The options of a part, for messages."""
+    return ", ".join(inspect.signature(factory).parameters) or "no options"
+
+
+def settings_of(kind: str, part: Any) -> dict[str, Any]:
+    """The name and the plain settings of a part (a dataclass), as model files keep them."""
+    name = part_name(type(part))
+    try:
+        same = find(kind, name) is type(part)
+    except NuggetError:
+        same = False
+    if not same:
+        raise NuggetError(
+            f"The {kind} {type(part).__name__} cannot be saved: mark it with "
+            f"@registered({kind!r}), or offer it as an entry point of `{GROUPS[kind]}`."
+        )
+    return {"name": name, **{f.name: getattr(part, f.name) for f in fields(part) if f.init}}
+
+
+def from_settings(kind: str, settings: Mapping[str, Any]) -> Any:
+    """The inverse of `settings_of`."""
+    options = dict(settings)
+    return make(kind, options.pop("name"), **options)
