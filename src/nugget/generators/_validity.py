@@ -58,7 +58,10 @@ def wrap(d: Floats, cell: Floats, inverse: Floats) -> None:
 @njit
 def shortest(a: Floats, b: Floats, same: bool, cell: Floats, inverse: Floats, shifts: Floats,
              d: Floats) -> float:  # fmt: skip
-    """Shortest distance between two atoms or, when they are the same, to an atom's own images."""
+    """Shortest distance between two atoms or, when they are the same, to an atom's own images.
+
+    Callers give `same` as a variable: a literal True or False would compile this once more each.
+    """
     for c in range(3):
         d[c] = a[c] - b[c]
     if len(shifts) == 1:
@@ -86,9 +89,10 @@ def check(x: Floats, radii: Floats, fixed: int, cell: Floats, inverse: Floats, s
           min_ratio: float, bond_ratio: float) -> int:  # fmt: skip
     """OK, TOO_CLOSE or DISCONNECTED. The first `fixed` atoms (template) count as one piece."""
     n = len(x)
-    parent = np.arange(n)
+    parent = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        parent[i] = i if i >= fixed else 0
     pieces = n - max(fixed - 1, 0)
-    parent[:fixed] = 0
     d = np.empty(3)
     for i in range(fixed, n):
         for j in range(i + 1):
@@ -112,15 +116,16 @@ def bonds_at(point: Floats, radius: float, skip: int, x: Floats, radii: Floats,
 
     `skip` is the atom's own index; its periodic images are kept clear but are not counted.
     """
-    if len(shifts) > 1 and (
-        shortest(point, point, True, cell, inverse, shifts, d) < 2 * radius * min_ratio
+    periodic = len(shifts) > 1
+    if periodic and (
+        shortest(point, point, periodic, cell, inverse, shifts, d) < 2 * radius * min_ratio
     ):
         return -1
     count = 0
     for j in range(len(x)):
         if j == skip or not present[j]:
             continue
-        ratio = shortest(point, x[j], False, cell, inverse, shifts, d) / (radius + radii[j])
+        ratio = shortest(point, x[j], j == skip, cell, inverse, shifts, d) / (radius + radii[j])
         if ratio < min_ratio:
             return -1
         if ratio <= bond_ratio:
@@ -168,7 +173,7 @@ def coordination(x: Floats, radii: Floats, cell: Floats, inverse: Floats, shifts
     d = np.empty(3)
     for i in range(n):
         for j in range(i):
-            r = shortest(x[i], x[j], False, cell, inverse, shifts, d)
+            r = shortest(x[i], x[j], i == j, cell, inverse, shifts, d)
             if r <= bond_ratio * (radii[i] + radii[j]):
                 out[i] += 1
                 out[j] += 1
