@@ -11,7 +11,7 @@ from pathlib import Path
 from ase import Atoms
 from ase.io import write
 
-from nugget._compiled import jit
+from nugget._compiled.jit import compile_seconds
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import EvaluationQueue
 from nugget.search.learner import Learner
@@ -21,9 +21,6 @@ from nugget.search.store import End, Ended, Record, Store
 from nugget.structures.files import replacing
 
 BEST = "best.extxyz"
-
-# Seconds that this process has spent compiling; 0.0 where they are not counted.
-compile_seconds: Callable[[], float] = getattr(jit, "compile_seconds", float)
 
 
 @dataclass(frozen=True, eq=False)
