@@ -18,10 +18,12 @@ import numpy as np
 
 from nugget.gp.inducing import CUR
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import FORCE, Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import FORCE, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.label_noise import LabelNoise
 from nugget.gp.uncertainty.projected import ProjectedProcess
+from nugget.potential.evaluate import STD
 
 KERNEL, NOISE, FORCE_NOISE = RBF(20.0), 0.01, 0.05
 Work = Callable[[], object]
@@ -70,7 +72,7 @@ def our_training(points: Points, y: np.ndarray, m: int, projected: bool) -> obje
     rng = np.random.default_rng(0)
     chosen = CUR(m).select(points, KERNEL, rng)
     inducing = KERNEL.inducing(points.x[chosen], points.group[chosen])
-    labels = Labels.energies(inducing.forward(points).kappa, y, NOISE, points.sizes)
+    labels = Labels.energies(inducing.forward(points).k_sum, y, NOISE, points.sizes)
     regression = SparseRegression.fit(inducing.gram, labels)
     uncertainty = ProjectedProcess() if projected else None
     if uncertainty is None:
@@ -137,10 +139,10 @@ def growth(m: int, count: int, forces: bool, seconds: float) -> dict[str, float]
     points, y = structures(count + 1, rng), rng.normal(size=count + 1)
     chosen = rng.permutation(CUR(m + 5).select(points, KERNEL, rng))
     inducing = KERNEL.inducing(points.x[chosen], points.group[chosen])
-    k_mm, kappa = inducing.gram, inducing.forward(points).kappa
+    k_mm, k_sum = inducing.gram, inducing.forward(points).k_sum
 
     def labels(first: int, last: int) -> Labels:
-        parts = [Labels.energies(kappa[first:last], y[first:last], NOISE, points.sizes[first:last])]
+        parts = [Labels.energies(k_sum[first:last], y[first:last], NOISE, points.sizes[first:last])]
         if forces:
             rows = np.concatenate([force_rows(points, s, inducing.z) for s in range(first, last)])
             n, draw = len(rows), np.random.default_rng(first)
@@ -209,17 +211,17 @@ def prediction(m: int, seconds: float) -> dict[str, float]:
     points, y = structures(200, rng), rng.normal(size=200)
     chosen = CUR(m).select(points, KERNEL, rng)
     inducing = KERNEL.inducing(points.x[chosen], points.group[chosen])
-    kappa = inducing.forward(points).kappa
-    labels = Labels.energies(kappa, y, NOISE, points.sizes)
+    k_sum = inducing.forward(points).k_sum
+    labels = Labels.energies(k_sum, y, NOISE, points.sizes)
     regression = SparseRegression.fit(inducing.gram, labels)
     exact = LabelNoise().fit(regression, rng)
     committees = {
         "exact": exact,
-        "exact, thinned to 1e-4": exact.thinned(kappa),
         "10 members": LabelNoise(members=10).fit(regression, rng),
     }
     projected = ProjectedProcess().fit(regression)
     results: dict[str, float] = {}
+    nothing = np.zeros(m)
     for count in (1, 50):
         where = structures(count, rng)
         rows = inducing.forward(where)
@@ -227,15 +229,17 @@ def prediction(m: int, seconds: float) -> dict[str, float]:
         own = KERNEL.self_sum(where)
         work: dict[str, Work] = {
             "kernel forward": partial(inducing.forward, where),
-            "kernel back": partial(rows.pullback, weights),
+            "kernel back": partial(rows.vjp, weights),
             "k_ss forward": partial(KERNEL.self_sum, where),
-            "k_ss back": partial(own.pullback, own.value),
+            "k_ss back": partial(own.vjp, own.value),
             "projected: σ, ∇σ weights": partial(
-                projected.sigma, rows.kappa, where.sizes, own.value
+                projected.std_and_weights, rows.k_sum, where.sizes, nothing, STD, own.value
             ),
         }
         for name, committee in committees.items():
-            work[f"{name}: σ, ∇σ weights"] = partial(committee.sigma, rows.kappa, where.sizes)
+            work[f"{name}: σ, ∇σ weights"] = partial(
+                committee.std_and_weights, rows.k_sum, where.sizes, nothing, STD
+            )
         times = common.interleaved(work, seconds)
         common.table(
             f"Prediction pieces, {count} structure(s) of 20, m = {m}",

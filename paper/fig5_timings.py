@@ -24,10 +24,12 @@ from threadpoolctl import threadpool_limits
 
 from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
 from nugget.gp.kernels import KernelRows
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
-from nugget.gp.uncertainty.label_noise import Committee
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.gp.regression import SparseRegression
+from nugget.potential.evaluate import STD
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "benchmarks" / "results" / "peers.json"
@@ -41,7 +43,7 @@ COLOURS = {
     "kernel": "#66ccee",
     "solve": "#228833",
     "uncertainty": "#ee6677",
-    "way back": "#aa3377",
+    "backward": "#aa3377",
 }
 
 
@@ -85,7 +87,7 @@ def train(images: list[Atoms], m: int, model: LabelNoise | ProjectedProcess) -> 
     chosen = CUR(m).select(points, KERNEL, rng)
     parts.done("selection")
     inducing = KERNEL.inducing(points.x[chosen], points.group[chosen])
-    rows, gram = inducing.forward(points).kappa, inducing.gram
+    rows, gram = inducing.forward(points).k_sum, inducing.gram
     parts.done("kernel")
     labels = Labels.energies(rows, y - y.mean(), NOISE, batch.sizes)
     regression = SparseRegression.fit(gram, labels)
@@ -102,13 +104,16 @@ def train(images: list[Atoms], m: int, model: LabelNoise | ProjectedProcess) -> 
 def slopes(
     pot: Potential, rows: KernelRows, sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """∇σ as weights on ∇κ, and what the projected process adds to it by features."""
+    """∇σ as weights on ∇k_sum, and what the projected process adds to it by features."""
     fitted = pot.fitted.uncertainty
-    if isinstance(fitted, Committee):
-        return fitted.sigma(rows.kappa, sizes)[1], None
-    own = pot.kernel.self_sum(rows.points)
-    _, b, weight = fitted.sigma(rows.kappa, sizes, own.value)
-    return b, own.pullback(weight)
+    own = pot.kernel.self_sum(rows.points) if fitted.uses_prior_variance else None
+    nothing = np.zeros(rows.n_inducing)
+    _, std, weights = fitted.std_and_weights(
+        rows.k_sum, sizes, nothing, STD, None if own is None else own.value
+    )
+    if own is None:
+        return weights[0], None
+    return weights[0], own.vjp(fitted.prior_variance_slope(std))
 
 
 def predict(pot: Potential, images: list[Atoms]) -> dict[str, float]:
@@ -122,11 +127,11 @@ def predict(pot: Potential, images: list[Atoms]) -> dict[str, float]:
     b, extra = slopes(pot, rows, batch.sizes)
     parts.done("uncertainty")
     alpha = np.broadcast_to(pot.fitted.regression.alpha, b.shape)
-    grad = rows.pullback(np.stack([alpha, b]))
+    grad = rows.vjp(np.stack([alpha, b]))
     if extra is not None:
         grad[1] += extra
     env.pullback(grad)
-    parts.done("way back")
+    parts.done("backward")
     return parts.seconds
 
 

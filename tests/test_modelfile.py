@@ -14,6 +14,7 @@ from systems import alloy_slab, gold_cluster
 from nugget import CUR, RBF, SOAP, LabelNoise, NuggetError, PivotedCholesky, Potential
 from nugget import ProjectedProcess as PP
 from nugget.modelfile import VERSION, load, read_header, save
+from nugget.modelfile._formats import OLDEST
 from nugget.potential.priors import CalculatorPrior, Repulsion, SpeciesEnergies
 
 DATA = Path(__file__).parent / "data"
@@ -200,11 +201,11 @@ def test_newer_and_strange_files(tmp_path):
 
     attempt(newer, rf"model format {VERSION + 1}, written by nugget 9.9; .* update nugget")
     attempt(lambda h, a: h.update(version="x"), "format version is 'x'")
-    attempt(lambda h, a: h["kernel"].update(name="Matern"), "kernel 'Matern' .* unknown")
-    attempt(lambda h, a: h["prior"].update(kind="magic"), "prior 'magic' is unknown")
+    attempt(lambda h, a: h["kernel"].update(name="Matern"), "no kernel 'Matern'")
+    attempt(lambda h, a: h["prior"].update(name="magic"), "no prior 'magic'")
     attempt(lambda h, a: a.pop("regression/alpha"), "damaged")
     attempt(lambda h, a: h.pop("noise"), "damaged")
-    attempt(lambda h, a: h["kernel"].update(colour=1), "damaged")
+    attempt(lambda h, a: h["kernel"].update(colour=1), "unexpected keyword argument 'colour'")
 
 
 def test_code_named_in_a_file_is_not_run_unasked(tmp_path):
@@ -224,7 +225,7 @@ def test_unknown_parts_are_refused_when_saving(tmp_path):
     class Mine(CUR):
         pass
 
-    with pytest.raises(NuggetError, match="inducing of type Mine cannot be saved"):
+    with pytest.raises(NuggetError, match="inducing Mine cannot be saved"):
         made(inducing=Mine(10)).save(tmp_path / "model")
 
 
@@ -238,7 +239,7 @@ def test_labels_that_are_partly_missing_survive(tmp_path):
     same_bits(pot, again)
 
 
-@pytest.mark.parametrize("version", range(1, VERSION + 1))
+@pytest.mark.parametrize("version", range(OLDEST, VERSION + 1))
 def test_every_format_stays_readable(version):
     """One file from each version of the format; none of them is ever replaced."""
     path = DATA / f"model-format-{version}.npz"

@@ -16,6 +16,7 @@ from nugget import (
     Potential,
     ProjectedProcess,
 )
+from nugget.potential.evaluate import environment_points
 from nugget.potential.priors import Repulsion, SpeciesEnergies
 
 UNCERTAINTIES = {
@@ -149,7 +150,7 @@ def test_force_uncertainty_is_the_spread_of_forces(uncertainty: str) -> None:
                 k = pot.kernel.matrix(x.values, x.species, y.values, y.species).sum()
                 total += a * b * k / (4 * h * h)
         assert found[2, 1] ** 2 < total
-        from nugget.potential.training import prior_force_variance
+        from nugget.potential.design import prior_force_variance
 
         prior = prior_force_variance(pot.descriptor.compute(atoms), pot.kernel)
         assert prior[2, 1] == pytest.approx(total, rel=1e-4)
@@ -283,7 +284,7 @@ def test_forces_are_learnt() -> None:
 def test_per_species_kernels_do_not_mix() -> None:
     pot = fitted("slab")
     env = pot.descriptor.compute(TESTED["slab"])
-    rows = pot.rows(env)
+    rows = pot.fitted.inducing.forward(environment_points(env))
     crossed = env.species[:, None] != pot.fitted.inducing.group[None, :]
     assert crossed.any()
     assert (rows.k[crossed] == 0).all()

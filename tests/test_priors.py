@@ -14,7 +14,8 @@ from nugget.potential.priors import (
     Repulsion,
     SpeciesEnergies,
     SumPrior,
-    from_settings,
+    prior_from_settings,
+    prior_settings,
 )
 from nugget.structures.batch import as_batch
 
@@ -110,4 +111,4 @@ def test_sum_fits_what_is_left_over() -> None:
     "prior", [*PRIORS, SpeciesEnergies(), SpeciesEnergies((("Au", 1.5),)), CalculatorPrior("emt")]
 )
 def test_settings_come_back(prior: Prior) -> None:
-    assert from_settings(prior.settings()) == prior
+    assert prior_from_settings(prior_settings(prior)) == prior

@@ -22,6 +22,7 @@ from protocol import (
 )
 
 import nugget
+from nugget.potential.evaluate import environment_points
 from nugget.potential.priors import SpeciesEnergies
 from nugget.relax import relax
 from nugget.structures.batch import as_batch
@@ -140,11 +141,11 @@ def agreement(n: int, rows: list[int], unc_jitter: float, file: str) -> dict[str
     root = NOISE * np.sqrt(training.batch.sizes)
     a = np.add.reduceat(k_nm, training.batch.offsets[:-1], axis=0) / root[:, None]
     y = training.energy / root
-    at = pot.describe(query)[0]
-    forward = pot.rows(at)
+    at = pot.descriptor.compute(query)
+    forward = fit.inducing.forward(environment_points(at))
 
     def both(alpha: Any) -> tuple[Any, Any]:
-        return forward.kappa @ alpha, -at.pullback(forward.pullback(alpha))
+        return forward.k_sum @ alpha, -at.pullback(forward.vjp(alpha))
 
     m, gram = len(rows), fit.inducing.gram
     stack = np.concatenate([a, np.linalg.cholesky(gram + PEER_JITTER * np.eye(m)).T])
@@ -157,8 +158,8 @@ def agreement(n: int, rows: list[int], unc_jitter: float, file: str) -> dict[str
         out |= {"energy_own_exact": own[0], "forces_own_exact": own[1]}
     upper = np.linalg.cholesky(gram + unc_jitter * np.eye(m)).T
     r = np.linalg.qr(np.concatenate([k_nm / NOISE, upper]), mode="r")
-    projected = np.linalg.solve(upper.T, forward.kappa.T)
-    explained = np.linalg.solve(r.T, forward.kappa.T)
+    projected = np.linalg.solve(upper.T, forward.k_sum.T)
+    explained = np.linalg.solve(r.T, forward.k_sum.T)
     prior = pot.kernel.self_sum(forward.points).value
     variance = prior - (projected**2).sum(0) + (explained**2).sum(0)
     out["sigma_qr"] = np.sqrt(np.maximum(variance, 0.0))

@@ -5,11 +5,13 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF as Gauss
 from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
+from uncertainties import std_weights
 
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import Labels
 from nugget.gp.marginal import log_marginal_likelihood
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.projected import ProjectedProcess
 
 
@@ -29,12 +31,12 @@ def test_mean_and_std_equal_scikit_learn(length, noise):
     mean, std = theirs.predict(new, return_std=True)
     points, where, kernel = Points.single(x), Points.single(new), RBF(length, 1.7)
     inducing = kernel.inducing(x, points.group)
-    labels = Labels.energies(inducing.forward(points).kappa, y, noise, points.sizes)
+    labels = Labels.energies(inducing.forward(points).k_sum, y, noise, points.sizes)
     reg = SparseRegression.fit(inducing.gram, labels)
-    kappa = inducing.forward(where).kappa
+    k_sum = inducing.forward(where).k_sum
     own = kernel.self_sum(where).value
-    sigma = ProjectedProcess().fit(reg).sigma(kappa, where.sizes, own)[0]
-    np.testing.assert_allclose(kappa @ reg.alpha, mean, atol=1e-6)
+    sigma = std_weights(ProjectedProcess().fit(reg), k_sum, where.sizes, own)[0]
+    np.testing.assert_allclose(k_sum @ reg.alpha, mean, atol=1e-6)
     np.testing.assert_allclose(sigma, std, atol=1e-6)
 
 

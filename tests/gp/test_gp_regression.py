@@ -4,9 +4,10 @@ import pytest
 
 from nugget.errors import NuggetError
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import ENERGY, FORCE, STRESS, Labels
 from nugget.gp.linalg import JitterWarning, cholesky, compress, compress_gram, inverse_gram
 from nugget.gp.points import Points
-from nugget.gp.regression import ENERGY, FORCE, STRESS, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 
 
 def problem(seed=0, structures=12, atoms=5, f=4, m=15, length=1.5, noise=0.05, forces=True):
@@ -17,8 +18,8 @@ def problem(seed=0, structures=12, atoms=5, f=4, m=15, length=1.5, noise=0.05, f
     kernel = RBF(length, 1.3)
     z = x[rng.permutation(len(x))[:m]]
     inducing = kernel.inducing(z, np.zeros(m, int))
-    kappa = inducing.forward(points).kappa
-    labels = Labels.energies(kappa, rng.normal(size=structures), noise, points.sizes)
+    k_sum = inducing.forward(points).k_sum
+    labels = Labels.energies(k_sum, rng.normal(size=structures), noise, points.sizes)
     if forces:
         rows = inducing.matrix(rng.normal(size=(40, f)), np.zeros(40, int))
         kind = np.where(np.arange(40) < 34, FORCE, STRESS)
@@ -211,13 +212,13 @@ def test_growing_stays_accurate_when_the_kernel_matrix_is_singular():
     x = np.concatenate([8 * u, np.einsum("na,nb->nab", u, u).reshape(600, 9)], axis=1)
     points = Points(x, np.arange(0, 601, 10), np.zeros(600, int))
     inducing = RBF(20.0).inducing(x[:300], np.zeros(300, int))
-    k, kappa = inducing.gram, inducing.forward(points).kappa
+    k, k_sum = inducing.gram, inducing.forward(points).k_sum
     assert np.linalg.cond(k) > 1e16
-    labels = Labels.energies(kappa, np.sin(kappa.mean(1)), 0.01, points.sizes)
+    labels = Labels.energies(k_sum, np.sin(k_sum.mean(1)), 0.01, points.sizes)
     fresh = SparseRegression.fit(k, labels)
     grown = SparseRegression.fit(k[:290, :290], columns(labels, slice(0, 290)))
-    grown = grown.add_inducing(k[:, 290:], kappa[:, 290:])
-    np.testing.assert_allclose(kappa @ grown.alpha, kappa @ fresh.alpha, atol=1e-6)
+    grown = grown.add_inducing(k[:, 290:], k_sum[:, 290:])
+    np.testing.assert_allclose(k_sum @ grown.alpha, k_sum @ fresh.alpha, atol=1e-6)
     rows = grown.whitened @ np.linalg.inv(grown.r)
     np.testing.assert_allclose(
         np.linalg.norm(rows), np.linalg.norm(fresh.whitened @ np.linalg.inv(fresh.r)), rtol=1e-6

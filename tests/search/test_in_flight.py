@@ -51,7 +51,7 @@ def test_databases_without_a_log_resume_and_replay(tmp_path: Path) -> None:
     old.run(budget=5)
     with ase.db.connect(tmp_path / "old" / "search.db") as database:
         for row in list(database.select()):
-            database.update(row.id, delete_keys=["proposal", "learnt"])
+            database.update(row.id, delete_keys=["proposal", "n_observed"])
     assert Search.replay(tmp_path / "old").proposals == 5
     Search.resume(tmp_path / "old").run()
     assert bits(old.store.records()) == bits(whole.store.records())
@@ -70,7 +70,7 @@ def test_four_in_flight_in_processes_of_their_own(tmp_path: Path) -> None:
     # None at the start; then what is left when one has just been done.
     assert flying == [0] + 9 * [3] + [2, 1, 0]
     records = assert_whole(tmp_path / "run", 12)
-    assert [r.learnt for r in sorted(records, key=lambda r: r.proposal)] == [0, 0, 0, *range(9)]
+    assert [r.n_observed for r in sorted(records, key=lambda r: r.proposal)] == [0, 0, 0, *range(9)]
     assert sum(r.engine_seconds for r in records) > 0.1 * 12
 
 
@@ -147,9 +147,9 @@ def test_a_changed_structure_is_found(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_is_found(tmp_path: Path) -> None:
     run_scripted(tmp_path / "run", in_order)
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
-        database.update(next(database.select(proposal=5)).id, learnt=9)
+        database.update(next(database.select(proposal=5)).id, n_observed=9)
     text = " ".join(Search.replay(tmp_path / "run").differences)
-    assert "proposal 5 cannot have learnt from 9 evaluations" in text
+    assert "proposal 5 cannot have observed 9 evaluations" in text
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
         del database[next(database.select(proposal=7)).id]
     assert "missing" in " ".join(Search.replay(tmp_path / "run").differences)

@@ -54,7 +54,7 @@ def test_kill_with_four_in_flight(tmp_path: Path) -> None:
     for one in pending:
         np.testing.assert_array_equal(after[one.proposal].atoms.positions, one.atoms.positions)
         assert after[one.proposal].predicted == one.predicted
-        assert after[one.proposal].learnt == one.learnt
+        assert after[one.proposal].n_observed == one.n_observed
 
 
 def test_a_broken_executor_loses_nothing(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_stop_finishes_what_is_in_flight(tmp_path: Path) -> None:
     assert Search.resume(tmp_path / "run").run(budget=8).evaluations == 8
     Search.resume(tmp_path / "run").run()
     records = assert_whole(tmp_path / "run", 12)
-    assert [r.learnt for r in records if r.proposal in (6, 7)] == [6, 6]
+    assert [r.n_observed for r in records if r.proposal in (6, 7)] == [6, 6]
 
 
 def test_a_smaller_budget_leaves_the_rest_pending(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def assert_equal(a: list[Record], b: list[Record]) -> None:
     assert len(a) == len(b)
     for one, two in zip(a, b, strict=True):
         np.testing.assert_array_equal(one.atoms.positions, two.atoms.positions)
-        for name in ("iteration", "generator", "predicted", "sigma", "scale", "acquisition"):
+        for name in ("iteration", "generator", "predicted", "std", "scale", "acquisition"):
             assert getattr(one, name) == getattr(two, name), name
         assert one.energy == two.energy
         np.testing.assert_array_equal(one.atoms.get_forces(), two.atoms.get_forces())
@@ -59,7 +59,7 @@ def test_a_search_lowers_the_energy_and_writes_it_down(uninterrupted: list[Recor
     assert min(energies[3:]) < min(energies[:3])
     assert [record.iteration for record in uninterrupted] == list(range(12))
     later = uninterrupted[3:]
-    assert all(record.predicted is not None and record.sigma > 0 for record in later)
+    assert all(record.predicted is not None and record.std > 0 for record in later)
     assert len({record.generator for record in uninterrupted}) > 2
 
 
@@ -75,6 +75,7 @@ def test_stopping_and_resuming_changes_nothing(uninterrupted: list[Record], tmp_
     result = search.run(watch=lambda status: search.stop() if status.evaluations == 2 else None)
     assert result.interrupted
     assert result.evaluations == 2
+    assert search.store.end() == result.end
     Search.resume(tmp_path / "run").run(budget=7)
     Search.resume(tmp_path / "run").run()
     assert_equal(Store.open(tmp_path / "run").records(), uninterrupted)
@@ -152,6 +153,7 @@ def test_failures_are_recorded_and_the_search_goes_on(
 def test_too_many_failures_in_a_row_stop_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     config = settings()
     config["engine"] = {"name": "faulty_engines:raising", "max_failures": 3}
@@ -159,6 +161,10 @@ def test_too_many_failures_in_a_row_stop_the_search(
     with pytest.raises(NuggetError, match="failed 3 times in a row"):
         search.run()
     assert len(search.store.records()) == 3
+    end = search.store.end()
+    assert end is not None
+    assert (end.status, end.evaluations) == ("failed", 3)
+    assert "failed 3 times in a row" in end.reason
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:

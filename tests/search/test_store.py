@@ -46,7 +46,7 @@ def full_record(iteration: int, atoms: Atoms) -> Record:
         atoms=labelled(atoms, -np.pi * 100),
         generator="symmetric",
         predicted=-1 / 3,
-        sigma=1e-17 / 3,
+        std=1e-17 / 3,
         scale=2 / 3,
         kappa=0.1 + 0.2,
         acquisition=-1e16 / 3,

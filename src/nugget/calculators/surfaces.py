@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
+from nugget.potential.evaluate import MEAN, value_and_grad
+from nugget.potential.prediction import voigt_stress
 from nugget.potential.surface import Surface
-from nugget.structures.batch import Batch, Verlet, as_batch
+from nugget.structures.batch import Batch, as_batch
 from nugget.structures.io import PER_ATOM, PER_STRUCTURE, attach_uncertainties
-from nugget.structures.labels import VOIGT
+from nugget.structures.neighbours import Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
 __all__ = ["LCBCalculator", "NuggetCalculator", "UncertaintyWarning", "attach_uncertainties"]
-
-Floats = NDArray[np.float64]
 
 UNCERTAINTIES = (*PER_STRUCTURE, *PER_ATOM)
 
@@ -118,37 +118,33 @@ class NuggetCalculator(_Calculator):
         super().__init__(potential, warn_above, uncertainties, skin)
 
     def _evaluate(self, batch: Batch, asked: set[str]) -> dict[str, Any]:
-        pot, fit = self.potential, self.potential.fitted
-        alpha = fit.regression.alpha
-        env, prior = pot.describe(batch, self.verlet.pairs(batch))
-        rows = pot.rows(env)
-        gradient, strain = env.pullback_strain(rows.pullback(alpha))
-        if prior.gradient is not None:
-            gradient += prior.gradient
-        if prior.strain is not None:
-            strain += prior.strain
+        found = value_and_grad(
+            self.potential,
+            batch,
+            MEAN,
+            std="energy_uncertainty" in asked,
+            pairs=self.verlet.pairs(batch),
+            keep_rows=True,
+        )
         results: dict[str, Any] = {
-            "energy": float(rows.kappa[0] @ alpha + prior.energies.sum()),
-            "energies": rows.k @ alpha + prior.energies,
-            "forces": -gradient,
-            **_stress(strain, batch),
+            "energy": float(found.energy[0]),
+            "energies": found.local_energies(),
+            "forces": -found.gradients[0],
+            **_stress(found.strains[0], batch),
         }
-        if "energy_uncertainty" in asked:
-            results["energy_uncertainty"] = float(pot.sigma(env, rows)[0])
+        if found.std is not None:
+            results["energy_uncertainty"] = float(found.std[0])
         if "energies_uncertainty" in asked:
-            results["energies_uncertainty"] = fit.uncertainty.local(rows.k)
+            results["energies_uncertainty"] = found.local_std()
         if "forces_uncertainty" in asked:
-            assert self.atoms is not None
-            found = pot.predict([self.atoms], False, False, forces_uncertainty=True)
-            assert found.forces_uncertainty is not None
-            results["forces_uncertainty"] = found.forces_uncertainty[0]
+            results["forces_uncertainty"] = found.forces_std()
         return results
 
 
 class LCBCalculator(_Calculator):
     """The lower confidence bound E − κσ as an energy, with its forces and stress.
 
-    For walking towards structures that are low or unknown; `results["energy_uncertainty"]` is σ.
+    For relaxing towards structures that are low or unknown; `results["energy_uncertainty"]` is σ.
     """
 
     implemented_properties = [  # noqa: RUF012 (as in ASE)
@@ -168,24 +164,19 @@ class LCBCalculator(_Calculator):
         self.kappa = float(kappa)
 
     def _evaluate(self, batch: Batch, asked: set[str]) -> dict[str, Any]:
-        pairs = self.verlet.pairs(batch)
-        found = Surface(self.potential, self.kappa).evaluate(batch, pairs)
-        sigma = found.sigma
-        if sigma is None:  # κ = 0: the surface is the mean, and had no need of σ
-            env, _ = self.potential.describe(batch, pairs)
-            sigma = self.potential.sigma(env, self.potential.rows(env))
+        surface = Surface(self.potential, self.kappa)
+        found = surface.evaluate(batch, self.verlet.pairs(batch), std=True)
+        assert found.std is not None
         return {
             "energy": float(found.value[0]),
             "forces": -found.gradient,
-            "energy_uncertainty": float(sigma[0]),
+            "energy_uncertainty": float(found.std[0]),
             **_stress(found.strain, batch),
         }
 
 
 def _stress(strain: Floats, batch: Batch) -> dict[str, Floats]:
     """Stress in Voigt's order, if the cell has a volume to divide by."""
-    volume = abs(np.linalg.det(batch.cells[0]))
-    if volume < 1e-9:
+    if abs(np.linalg.det(batch.cells[0])) < 1e-9:
         return {}
-    virial = 0.5 * (strain[0] + strain[0].T)
-    return {"stress": np.array([virial[a, b] for a, b in VOIGT]) / volume}
+    return {"stress": voigt_stress(strain, batch)[0]}

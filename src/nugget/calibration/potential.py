@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget.calibration.objectives import Objective, Terms
 from nugget.calibration.recalibrate import (
     LEVEL_BOUNDS,
@@ -26,13 +26,14 @@ from nugget.calibration.recalibrate import (
 )
 from nugget.calibration.summary import Metrics, summary
 from nugget.errors import NuggetError
-from nugget.gp.regression import ENERGY
-from nugget.gp.uncertainty.label_noise import Committee
+from nugget.gp.labels import ENERGY
+from nugget.potential.evaluate import NO_GRADIENT, value_and_grad
+from nugget.structures.batch import as_batch
+from nugget.structures.labels import read_labels
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
-Array = NDArray[np.float64]
 Method = Literal["levels", "scale"]
 Bounds = Mapping[str, tuple[float, float]]
 
@@ -50,10 +51,10 @@ _CHUNK = 256
 class Residuals:
     """Energies per atom of labelled structures, as predicted and as they are, eV/atom."""
 
-    y_true: Array
-    y_pred: Array
-    y_std: Array
-    sizes: NDArray[np.int64]
+    y_true: Floats
+    y_pred: Floats
+    y_std: Floats
+    sizes: Ints
 
     def summary(self, rng: np.random.Generator | None = None, resamples: int = 200) -> Metrics:
         """All metrics, with bootstrap intervals if `rng` is given."""
@@ -107,9 +108,9 @@ def calibrate(
         raise NuggetError(f"resamples is {resamples}; give 0 for no intervals, or more.")
     generator = np.random.default_rng(potential.seed) if rng is None else rng
     draw = generator if resamples else None
-    fitted = potential.fitted.uncertainty.with_scale(1.0)
+    fitted: Any = potential.fitted.uncertainty.with_scale(1.0)
     limits = dict(bounds or {})
-    if isinstance(fitted, Committee) and method == "levels":
+    if fitted.level_names and method == "levels":
         result = _levels(potential, images, objective, limits, draw, resamples, confidence)
         potential.set_uncertainty(fitted.with_levels(**result.levels))
     else:
@@ -170,28 +171,21 @@ def _distance_from_prior(potential: Potential) -> float:
     return float(np.clip(rms, _PRIOR_RANGE * low, high / _PRIOR_RANGE))
 
 
-def _labels(images: Sequence[Atoms]) -> tuple[Array, NDArray[np.int64]]:
-    from nugget.structures.labels import read_labels
-
+def _labels(images: Sequence[Atoms]) -> tuple[Floats, Ints]:
     if not len(images):
         raise NuggetError("There are no structures to compare with; give at least one.")
     energies = [known.energy for known in read_labels(images, False, False)]
     return np.array(energies), np.array([len(atoms) for atoms in images], dtype=np.int64)
 
 
-def _energy_and_gram(potential: Potential, images: Sequence[Atoms]) -> tuple[Array, Array]:
+def _energy_and_gram(potential: Potential, images: Sequence[Atoms]) -> tuple[Floats, Floats]:
     """Energies (B,) and matrices G (B, 3, 3) with σ² = sᵀGs, in one pass over the structures."""
-    from nugget.structures.batch import as_batch
-
-    fit = potential.fitted
-    assert isinstance(fit.uncertainty, Committee)
+    fitted: Any = potential.fitted.uncertainty
     energies, grams = [], []
     for start in range(0, len(images), _CHUNK):
         batch = as_batch(images[start : start + _CHUNK])
-        env, prior = potential.describe(batch)
-        rows = potential.rows(env)
-        energies.append(
-            rows.kappa @ fit.regression.alpha + np.add.reduceat(prior.energies, batch.offsets[:-1])
-        )
-        grams.append(fit.uncertainty.unit_gram(rows.kappa, batch.sizes.astype(np.float64)))
+        found = value_and_grad(potential, batch, NO_GRADIENT, std=False)
+        assert found.rows is not None
+        energies.append(found.energy)
+        grams.append(fitted.unit_gram(found.rows.k_sum, batch.sizes.astype(np.float64)))
     return np.concatenate(energies), np.concatenate(grams)

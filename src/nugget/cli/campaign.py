@@ -114,11 +114,11 @@ def campaign(
             "Give a TOML file or a formula, and --out DIR (nugget campaign Au20 --vary kappa=0,2 "
             "--out DIR), or --resume DIR."
         )
-    ended = parts.follow(running, where, live, quiet=json)
-    report = parts.finish(running, ended, parquet, quiet=json)
+    status = parts.follow(running, where, live, quiet=json)
+    report = parts.finish(running, status, parquet)
     if json:
         emit(report)
     else:
         parts.show(report)
-    if report["ended"] != "done":
+    if status != "finished":
         raise typer.Exit(INTERRUPTED)

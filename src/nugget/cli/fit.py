@@ -215,9 +215,9 @@ def _report(
     from nugget.cli._labels import errors_of
 
     fitted = potential.fitted
-    learnt_forces = bool(fitted.training.has_forces.any())
+    with_forces = bool(fitted.training.has_forces.any())
     with progress("Training error", shown) as step:
-        found = potential.predict(images, forces=learnt_forces, progress=step)
+        found = potential.predict(images, forces=with_forces, progress=step)
     return {
         "model": str(output),
         "structures": len(images),

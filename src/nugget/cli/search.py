@@ -87,7 +87,7 @@ def search(
 
     `nugget init` writes a file with all settings; a search of a surface or a bulk needs one.
     """
-    from nugget.cli._search import begin, compare, follow, report_of, summarise, told
+    from nugget.cli._search import begin, compare, follow, read_settings, report_of, summarise
     from nugget.errors import NuggetError
     from nugget.search.loop import Search
 
@@ -118,7 +118,7 @@ def search(
             )
         running = Search.resume(resume)
     elif target is not None:
-        running = begin(*told(target, changed), out)
+        running = begin(*read_settings(target, changed), out)
     else:
         raise NuggetError(
             "Give a formula (nugget search Au20), a TOML file, --resume DIR or --replay DIR."
@@ -128,7 +128,7 @@ def search(
     if json:
         emit(report)
     else:
-        summarise(report)
+        summarise(report, broken_off=result is None)
     if result is None or result.interrupted:
         raise typer.Exit(INTERRUPTED)
 

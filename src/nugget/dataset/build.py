@@ -8,11 +8,8 @@ candidates, and nothing is calculated twice.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +24,10 @@ from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.queue import EvaluationQueue
+from nugget.structures.files import locked, replacing, write_atomically
 from nugget.structures.io import read_images, write_images
 
-DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
+DATABASE, RECIPE, CANDIDATES = "dataset.db", "recipe.json", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
 
 # So many failures and not one success: something is wrong with the engine, not with structures.
@@ -70,7 +68,7 @@ def build(
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         _check(folder, recipe)
         streams = _streams(folder, recipe)
         # No lock file of ASE's: one left by a killed process would block the next for ever.
@@ -90,7 +88,7 @@ def build(
         )
         with EvaluationQueue(engine, workers, directory=folder) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
-            _write_recipe(folder, recipe)
+            write_atomically(folder / RECIPE, json.dumps(recipe.to_dict(), indent=2) + "\n")
             now = _work(streams, known, database, queue, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
@@ -223,9 +221,8 @@ def _write(path: Path, images: list[Atoms]) -> None:
     if not images:
         path.unlink(missing_ok=True)
         return
-    partial = path.with_name(f"partial-{path.name}")
-    write_images(partial, images)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        write_images(partial, images)
 
 
 def _check(folder: Path, recipe: Recipe) -> None:
@@ -241,23 +238,3 @@ def _check(folder: Path, recipe: Recipe) -> None:
         )
     if recipe.count < old.count:
         raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
-
-
-def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    path = folder / RECIPE
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(recipe.to_dict(), indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the kernel frees the lock of a killed one."""
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise NuggetError(
-                f"{folder} is in use by another process: wait for it, or stop it."
-            ) from None
-        yield

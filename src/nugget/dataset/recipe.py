@@ -1,4 +1,4 @@
-"""What a data set is made of: plain settings, checked once, kept beside the data."""
+"""What a data set is made of: plain settings, checked once, kept with the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Smooth overlap of atomic positions: values as DScribe's, gradients by the adjoint road."""
+"""Smooth overlap of atomic positions: values as DScribe's, gradients by the adjoint method."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NoReturn
 
 import numpy as np
 from ase import Atoms
-from ase.data import atomic_numbers, chemical_symbols
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
 from nugget.descriptors import _jacobian, _loops, radial
 from nugget.descriptors._basis import TOO_CLOSE
+from nugget.descriptors.base import Jacobian, ordered_species, refuse_element, species_index
 from nugget.errors import NuggetError
-from nugget.structures.batch import Batch, Pairs, as_batch, find_pairs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nugget.registry import registered
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, find_pairs
 
 # Knots of the radial tables per Å at sigma = 1: the interpolation error stays below 1e-11.
 _KNOTS = 25
 
 
+@registered("descriptor")
 @dataclass(frozen=True)
 class SOAP:
     """Power-spectrum features of each atom's surroundings.
@@ -47,12 +46,7 @@ class SOAP:
     sigma: float = 1.0
 
     def __post_init__(self) -> None:
-        species = (self.species,) if isinstance(self.species, str) else tuple(self.species)
-        unknown = [s for s in species if s not in atomic_numbers or s == "X"]
-        if unknown or not species:
-            raise NuggetError(f"SOAP species {list(species)}: give chemical symbols, as ['Au'].")
-        ordered = tuple(sorted(set(species), key=lambda s: int(atomic_numbers[s])))
-        object.__setattr__(self, "species", ordered)
+        object.__setattr__(self, "species", ordered_species(self.species, "SOAP"))
         _in_range("cutoff", self.cutoff, 1.0, 50.0, " Å", open_low=True)
         _in_range("sigma", self.sigma, 0.05, 10.0, " Å")
         _in_range("n_max", self.n_max, 1, 20, "", whole=True)
@@ -101,23 +95,15 @@ class SOAP:
             t.factor,
         )
         if unknown >= 0:
-            self._refuse_unknown(batch, unknown)
+            refuse_element(batch, unknown, self.species)
         if close >= 0 and strict:
             _refuse_coincident(batch, pairs, close)
         return Environments(self, batch, pairs, species, values, c, close >= 0)
 
-    def _refuse_unknown(self, batch: Batch, atom: int) -> NoReturn:
-        s = int(np.searchsorted(batch.offsets, atom, side="right")) - 1
-        raise NuggetError(
-            f"Structure {batch.first + s}, atom {atom - batch.offsets[s]}: element "
-            f"{chemical_symbols[batch.numbers[atom]]} is not among {list(self.species)}; "
-            "add it to the descriptor's species."
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Environments:
-    """Features of all atoms of a batch, and the road back to positions."""
+    """Features of all atoms of a batch, and their backward pass to positions."""
 
     descriptor: SOAP
     batch: Batch
@@ -208,16 +194,6 @@ class Environments:
 
 
 @dataclass(frozen=True, eq=False)
-class Jacobian:
-    """How features of `centre` change when `neighbour` moves; minus that when `centre` moves."""
-
-    centre: Ints  # (P,)
-    neighbour: Ints  # (P,)
-    vector: Floats  # (P, 3) from the centre to the neighbour
-    values: Floats  # (P, 3, f)
-
-
-@dataclass(frozen=True, eq=False)
 class _Tables:
     radial: Floats  # polynomials, see radial.table
     centre: Floats  # h_n0(0): what an atom adds to its own density
@@ -243,8 +219,6 @@ def _make_tables(soap: SOAP) -> _Tables:
                     for k in range(n if a == b else 0, n_max):
                         feature[degree, a * n_max + n, b * n_max + k] = count
                         count += 1
-    index = np.full(len(chemical_symbols), -1, dtype=np.int64)
-    index[[atomic_numbers[s] for s in soap.species]] = np.arange(len(soap.species))
     return _Tables(
         radial=aligned(table),
         centre=centre,
@@ -253,7 +227,7 @@ def _make_tables(soap: SOAP) -> _Tables:
         degrees=tuple(range(l_max + 1)),
         radials=tuple(range(n_max)),
         feature=feature,
-        index=index,
+        index=species_index(soap.species),
     )
 
 

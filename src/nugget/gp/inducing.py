@@ -1,81 +1,91 @@
 """Choosing inducing points among the environments of the training set."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp.kernels.rbf import RBF
+from nugget.gp.kernels import Kernel
 from nugget.gp.linalg import cholesky, solve
 from nugget.gp.points import Points
+from nugget.registry import registered
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Existing = tuple[Array, Ints]
+Existing = tuple[Floats, Ints]  # features and groups of inducing points that are there already
 
 
-class Selection(Protocol):
-    """A rule that names rows of `points` as new inducing points."""
+class InducingRule(Protocol):
+    """A rule that chooses rows of `points` as new inducing points: a frozen dataclass."""
 
     def select(
         self,
         points: Points,
-        kernel: RBF,
+        kernel: Kernel,
         rng: np.random.Generator,
         existing: Existing | None = None,
-    ) -> Ints: ...
+    ) -> Ints:
+        """Indices of different rows, none of which is an existing point."""
 
 
 @dataclass(frozen=True)
-class CUR:
+class _Draw:
+    """Draws as many rows as are missing from `n_points`, each rule with its own odds."""
+
+    n_points: int = 1000
+
+    def __post_init__(self) -> None:
+        _check_count(self.n_points)
+
+    def select(
+        self,
+        points: Points,
+        kernel: Kernel,
+        rng: np.random.Generator,
+        existing: Existing | None = None,
+    ) -> Ints:
+        """Rows in ascending order; all of them if there are no more than are wanted."""
+        candidates = _candidates(points, existing)
+        wanted = _missing(self.n_points, existing)
+        return np.sort(self._draw(points, candidates, wanted, rng))
+
+    def _draw(
+        self, points: Points, candidates: Ints, wanted: int, rng: np.random.Generator
+    ) -> Ints:
+        raise NotImplementedError
+
+
+@registered("inducing")
+@dataclass(frozen=True)
+class CUR(_Draw):
     """Draw rows with probability proportional to their leverage scores (the paper's choice).
 
     With `existing` points, only the missing ones are drawn.
     """
 
-    n_points: int = 1000
-
-    def __post_init__(self) -> None:
-        _check_count(self.n_points)
-
-    def select(
-        self,
-        points: Points,
-        kernel: RBF,
-        rng: np.random.Generator,
-        existing: Existing | None = None,
+    def _draw(
+        self, points: Points, candidates: Ints, wanted: int, rng: np.random.Generator
     ) -> Ints:
-        candidates = _candidates(points, existing)
-        wanted = _missing(self.n_points, existing)
         if candidates.size <= wanted:
             return candidates
         scores = leverage_scores(points.x)[candidates]
-        return np.sort(candidates[_weighted_sample(scores, wanted, rng)])
+        return candidates[_weighted_sample(scores, wanted, rng)]
 
 
+@registered("inducing")
 @dataclass(frozen=True)
-class Random:
+class Random(_Draw):
     """Draw rows at random, all alike. With `existing` points, only the missing ones are drawn."""
 
-    n_points: int = 1000
-
-    def __post_init__(self) -> None:
-        _check_count(self.n_points)
-
-    def select(
-        self,
-        points: Points,
-        kernel: RBF,
-        rng: np.random.Generator,
-        existing: Existing | None = None,
+    def _draw(
+        self, points: Points, candidates: Ints, wanted: int, rng: np.random.Generator
     ) -> Ints:
-        candidates = _candidates(points, existing)
-        wanted = min(_missing(self.n_points, existing), candidates.size)
-        return np.sort(rng.permutation(candidates)[:wanted])
+        return rng.permutation(candidates)[: min(wanted, candidates.size)]
 
 
+@registered("inducing")
 @dataclass(frozen=True)
 class PivotedCholesky:
     """Take the row with the largest variance left until none exceeds tol·θ₀ (no randomness).
@@ -95,10 +105,10 @@ class PivotedCholesky:
     def select(
         self,
         points: Points,
-        kernel: RBF,
+        kernel: Kernel,
         rng: np.random.Generator,
         existing: Existing | None = None,
-        factor: Array | None = None,
+        factor: Floats | None = None,
     ) -> Ints:
         """`factor` may hold U of the existing points (UᵀU = K_mm) to spare its computation."""
         limit = points.x.shape[0]
@@ -116,7 +126,7 @@ class PivotedCholesky:
 
 
 def _greedy(
-    x: Array, gx: Ints, kernel: RBF, rest: Array, known: Array, floor: float, limit: int
+    x: Floats, gx: Ints, kernel: Kernel, rest: Floats, known: Floats, floor: float, limit: int
 ) -> Ints:
     """Indices in order of choice; `rest` are residual variances, `known` (m, n) factor rows.
 
@@ -149,14 +159,14 @@ def _greedy(
     return np.array(chosen, dtype=np.int64)
 
 
-def _room(rows: Array, used: int, more: int, columns: int) -> Array:
+def _room(rows: Floats, used: int, more: int, columns: int) -> Floats:
     """The first `used` rows with room for some more: never (n, n) at once, which may be huge."""
     out = np.empty((used + max(1, min(more, columns, 512 + used)), columns))
     out[:used] = rows[:used]
     return out
 
 
-def leverage_scores(x: Array) -> Array:
+def leverage_scores(x: Floats) -> Floats:
     """Σ_{j<k} U_ij² of X = USVᵀ with k = rank(X) <= min(n, f).
 
     Leverage does not change when columns are scaled, so they are brought to unit length first; then
@@ -177,7 +187,7 @@ def leverage_scores(x: Array) -> Array:
     return np.einsum("ij,ij->i", u, u)
 
 
-def _weighted_sample(weights: Array, size: int, rng: np.random.Generator) -> Ints:
+def _weighted_sample(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
     """Draw without replacement, one after the other with probability ∝ weight of what is left.
 
     The smallest of Exp(1)/weight_i come in just that order; zero weights come last, at random.

@@ -6,12 +6,10 @@ Everything works on upper triangular factors in Fortran order and never squares 
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-
-Array = NDArray[np.float64]
 
 # Relative to θ₀. Below BENIGN the jitter is far under any label noise and goes unmentioned.
 LADDER = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
@@ -25,7 +23,7 @@ class JitterWarning(UserWarning):
     """A kernel matrix needed an unusually large jitter."""
 
 
-def cholesky(k: Array) -> tuple[Array, float]:
+def cholesky(k: Floats) -> tuple[Floats, float]:
     """U with UᵀU = K + jitter·I, and the jitter: the smallest on the ladder that works.
 
     A factor whose smallest pivot is pure round-off counts as failed: its inverse would be noise.
@@ -57,7 +55,7 @@ def cholesky(k: Array) -> tuple[Array, float]:
     )
 
 
-def update_qr(r: Array, z: Array, rows: Array, rhs: Array) -> tuple[Array, Array]:
+def update_qr(r: Floats, z: Floats, rows: Floats, rhs: Floats) -> tuple[Floats, Floats]:
     """R and Qᵀ·rhs after stacking `rows` (p, m) and `rhs` (p, c) below them (2pm² operations)."""
     r, z = np.array(r, order="F"), np.array(z, order="F")
     m = r.shape[0]
@@ -75,33 +73,33 @@ def update_qr(r: Array, z: Array, rows: Array, rhs: Array) -> tuple[Array, Array
     return r, z
 
 
-def solve(u: Array, b: Array, *, transposed: bool = False) -> Array:
+def solve(u: Floats, b: Floats, *, transposed: bool = False) -> Floats:
     """U⁻¹b or U⁻ᵀb."""
     if b.shape[0] == 0 or b.size == 0:
         return np.array(b, dtype=float, order="F")
     if b.ndim == 1:
         return solve(u, b[:, None], transposed=transposed)[:, 0]
-    out: Array = blas.dtrsm(1.0, u, b, lower=0, trans_a=1 if transposed else 0)
+    out: Floats = blas.dtrsm(1.0, u, b, lower=0, trans_a=1 if transposed else 0)
     return out
 
 
-def right_solve(b: Array, u: Array) -> Array:
+def right_solve(b: Floats, u: Floats) -> Floats:
     """b U⁻¹, as (U⁻ᵀbᵀ)ᵀ; the answer is in C order for b in C order."""
     return solve(u, np.asarray(b).T, transposed=True).T
 
 
-def inverse_gram(r: Array) -> Array:
+def inverse_gram(r: Floats) -> Floats:
     """R⁻¹R⁻ᵀ, symmetric."""
     inverse, info = lapack.dtrtri(r, lower=0)
     if info:
         raise NuggetError("A triangular factor is singular; check the labels for NaN.")
     upper, _ = lapack.dlauum(inverse, lower=0, overwrite_c=1)  # a third of the work of a product
-    out: Array = np.triu(upper)
+    out: Floats = np.triu(upper)
     out += np.triu(upper, 1).T
     return out
 
 
-def compress(f: Array, tolerance: float) -> Array:
+def compress(f: Floats, tolerance: float) -> Floats:
     """F' (m, r) with |FFᵀ − F'F'ᵀ| ≤ tolerance², r as small as cheaply found."""
     m, q = f.shape
     if q == 0 or m == 0:
@@ -111,7 +109,7 @@ def compress(f: Array, tolerance: float) -> Array:
     return f @ _directions(f.T @ f, tolerance)
 
 
-def compress_gram(g: Array, tolerance: float) -> Array:
+def compress_gram(g: Floats, tolerance: float) -> Floats:
     """F' (m, r) with |G − F'F'ᵀ| ≤ tolerance² for a positive semi-definite G."""
     factor = _pivoted(g, tolerance)
     if factor.shape[1] > _MANY:  # a little more rank is cheaper than so large an eigenproblem
@@ -119,7 +117,7 @@ def compress_gram(g: Array, tolerance: float) -> Array:
     return factor @ _directions(factor.T @ factor, tolerance)
 
 
-def _pivoted(g: Array, tolerance: float) -> Array:
+def _pivoted(g: Floats, tolerance: float) -> Floats:
     """Pivoted Cholesky factor (m, r) of G, stopped when no diagonal element exceeds the rest."""
     m = g.shape[0]
     # The remainder's norm is at most its trace, i.e. m times its largest diagonal element.
@@ -132,7 +130,7 @@ def _pivoted(g: Array, tolerance: float) -> Array:
     return out
 
 
-def _directions(g: Array, tolerance: float) -> Array:
+def _directions(g: Floats, tolerance: float) -> Floats:
     """Orthonormal columns that keep all of a Gram matrix but eigenvalues below tolerance²."""
     values, vectors = np.linalg.eigh(g)
     return np.ascontiguousarray(vectors[:, values > tolerance**2][:, ::-1])

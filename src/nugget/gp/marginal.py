@@ -7,29 +7,29 @@ S⁻¹y = Σ⁻¹(y − Aα), log|S| = log|Σ| + 2 log|R|.
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp.kernels.rbf import RBF
+from nugget.gp.kernels import Kernel
+from nugget.gp.labels import Labels
 from nugget.gp.linalg import inverse_gram, solve
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.projected import ProjectedProcess
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-NAMES = ("length_scale", "amplitude", "noise")
+KERNEL_NAMES = ("length_scale", "amplitude")
+NAMES = (*KERNEL_NAMES, "noise")
 
 
 # A likelihood that falls by less than this on the way to a bound does not determine a parameter.
 FLAT = 0.05
 
-Evaluate = Callable[[Array], tuple[float, Array]]
+Evaluate = Callable[[Floats], tuple[float, Floats]]
 
 
 class RunawayWarning(UserWarning):
@@ -37,19 +37,19 @@ class RunawayWarning(UserWarning):
 
 
 def log_marginal_likelihood(
-    kernel: RBF, noise: float, points: Points, y: Array, z: Array, gz: Ints
-) -> tuple[float, Array]:
+    kernel: Kernel, noise: float, points: Points, y: Floats, z: Floats, gz: Ints
+) -> tuple[float, Floats]:
     """The log marginal likelihood and its gradient in (log l, log θ₀, log σ_n).
 
     `y` (B,) are labels of whole structures, with variance noise²·N_s.
     """
     inducing = kernel.inducing(z, gz)
     rows = inducing.forward(points)
-    labels = Labels.energies(rows.kappa, y, noise, points.sizes)
+    labels = Labels.energies(rows.k_sum, y, noise, points.sizes)
     reg = SparseRegression.fit(inducing.gram, labels)
     factor = reg.s if reg.few else reg.r  # |I + BBᵀ| = |I + BᵀB|
     log_det = 2.0 * float(np.sum(np.log(labels.noise)) + _log_diagonal(factor))
-    residual = (labels.y - rows.kappa @ reg.alpha) / labels.noise**2  # v = S⁻¹y
+    residual = (labels.y - rows.k_sum @ reg.alpha) / labels.noise**2  # v = S⁻¹y
     fit = float(labels.y @ residual)
     value = -0.5 * (fit + log_det + labels.y.size * np.log(2.0 * np.pi))
 
@@ -61,22 +61,24 @@ def log_marginal_likelihood(
     half = ProjectedProcess().fit(reg).v  # K⁻¹AᵀS⁻¹AK⁻¹ = K⁻¹ − (RᵀR)⁻¹ = VVᵀ
     on_k = 0.5 * (half @ half.T - np.outer(reg.alpha, reg.alpha))  # ∂value/∂K_mm
 
-    d_length_k = kernel.log_length_gradient(inducing.gram)
-    d_length_a = _sum_over_structures(kernel.log_length_gradient(rows.k), points)
-    d_length = float(np.sum(on_a * d_length_a) + np.sum(on_k * d_length_k))
-    d_amplitude = float(np.sum(on_a * rows.kappa) + np.sum(on_k * inducing.gram))
+    on_theta = []
+    of_k = kernel.log_gradients(inducing.z, inducing.group, inducing.z, inducing.group)
+    of_rows = kernel.log_gradients(points.x, points.group, inducing.z, inducing.group)
+    for name in KERNEL_NAMES:
+        d_a = _sum_over_structures(of_rows[name], points)
+        on_theta.append(float(np.sum(on_a * d_a) + np.sum(on_k * of_k[name])))
     # tr(S⁻¹Σ) = tr (I + BBᵀ)⁻¹ = p − m + tr (I + BᵀB)⁻¹
     more = 0 if reg.few else reg.y.size - reg.n_inducing
     trace = more + float(np.trace(inverse_gram(factor)))
     d_noise = float(np.sum((residual * labels.noise) ** 2)) - trace
-    return value, np.array([d_length, d_amplitude, d_noise])
+    return value, np.array([*on_theta, d_noise])
 
 
-def _log_diagonal(factor: Array) -> float:
+def _log_diagonal(factor: Floats) -> float:
     return float(np.sum(np.log(np.abs(np.diagonal(factor)))))
 
 
-def _sum_over_structures(rows: Array, points: Points) -> Array:
+def _sum_over_structures(rows: Floats, points: Points) -> Floats:
     total = np.zeros((len(points), rows.shape[1]))
     np.add.at(total, points.owner, rows)
     return total
@@ -104,23 +106,23 @@ class MarginalLikelihood:
 
     def optimise(
         self,
-        kernel: RBF,
+        kernel: Kernel,
         noise: float,
         points: Points,
-        y: Array,
-        z: Array,
+        y: Floats,
+        z: Floats,
         gz: Ints,
         rng: np.random.Generator,
     ) -> "Optimised":
         """The best hyper-parameters found, starting from `kernel` and `noise`."""
-        old = np.log([kernel.length_scale, kernel.amplitude, noise])
+        old = np.log([*(getattr(kernel, name) for name in KERNEL_NAMES), noise])
         limits = {
             i: np.log(getattr(self, name)) for i, name in enumerate(NAMES) if getattr(self, name)
         }
 
-        def evaluate(theta: Array) -> tuple[float, Array]:
-            length, amplitude, sigma = (float(v) for v in np.exp(theta))
-            return log_marginal_likelihood(RBF(length, amplitude), sigma, points, y, z, gz)
+        def evaluate(theta: Floats) -> tuple[float, Floats]:
+            changed, sigma = _changed(kernel, theta)
+            return log_marginal_likelihood(changed, sigma, points, y, z, gz)
 
         runaway: set[int] = set()
         while True:
@@ -139,21 +141,20 @@ class MarginalLikelihood:
                 RunawayWarning,
                 stacklevel=2,
             )
-        length, amplitude, sigma = (float(v) for v in np.exp(best))
-        return Optimised(RBF(length, amplitude), sigma, value, names)
+        return Optimised(*_changed(kernel, best), value, names)
 
     def _maximise(
         self,
         evaluate: Evaluate,
-        old: Array,
+        old: Floats,
         free: list[int],
-        limits: Mapping[int, Array],
+        limits: Mapping[int, Floats],
         rng: np.random.Generator,
-    ) -> tuple[Array, float]:
+    ) -> tuple[Floats, float]:
         if not free:
             return old, evaluate(old)[0]
 
-        def negative(theta: Array) -> tuple[float, Array]:
+        def negative(theta: Floats) -> tuple[float, Floats]:
             value, gradient = evaluate(_placed(old, free, theta))
             return -value, -gradient[free]
 
@@ -172,18 +173,24 @@ class MarginalLikelihood:
 class Optimised:
     """What `MarginalLikelihood.optimise` found; `runaway` names parameters that were put back."""
 
-    kernel: RBF
+    kernel: Kernel
     noise: float
     log_marginal_likelihood: float
     runaway: tuple[str, ...] = field(default=())
 
 
-def _placed(theta: Array, where: list[int], values: Array) -> Array:
+def _changed(kernel: Any, theta: Floats) -> tuple[Kernel, float]:
+    """The kernel and the noise with these (logarithmic) hyper-parameters."""
+    *values, noise = (float(v) for v in np.exp(theta))
+    return replace(kernel, **dict(zip(KERNEL_NAMES, values, strict=True))), noise
+
+
+def _placed(theta: Floats, where: list[int], values: Floats) -> Floats:
     out = theta.copy()
     out[where] = values
     return out
 
 
-def _undetermined(evaluate: Evaluate, best: Array, value: float, i: int, limits: Array) -> bool:
+def _undetermined(evaluate: Evaluate, best: Floats, value: float, i: int, limits: Floats) -> bool:
     """True when parameter i could go to one of its bounds at (nearly) no loss of likelihood."""
     return any(evaluate(_placed(best, [i], bound))[0] > value - FLAT for bound in limits)

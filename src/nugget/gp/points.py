@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.gp.kernels._loops import ascends
 
@@ -18,9 +19,9 @@ class Points:
     kernel between different groups is zero.
     """
 
-    x: NDArray[np.float64]
-    offsets: NDArray[np.int64]
-    group: NDArray[np.int64]
+    x: Floats
+    offsets: Ints
+    group: Ints
 
     def __post_init__(self) -> None:
         x = np.ascontiguousarray(self.x, dtype=np.float64)
@@ -42,9 +43,7 @@ class Points:
         object.__setattr__(self, "group", group)
 
     @classmethod
-    def trusted(
-        cls, x: NDArray[np.float64], offsets: NDArray[np.int64], group: NDArray[np.int64]
-    ) -> "Points":
+    def trusted(cls, x: Floats, offsets: Ints, group: Ints) -> "Points":
         """Without the checks, for arrays that were just made as they should be."""
         points = object.__new__(cls)
         points.__dict__.update(x=x, offsets=offsets, group=group)
@@ -63,12 +62,12 @@ class Points:
         return self.offsets.size - 1
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Number of rows of each structure, N_s."""
         return np.diff(self.offsets)
 
     @cached_property
-    def owner(self) -> NDArray[np.int64]:
+    def owner(self) -> Ints:
         """Structure of each row."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.sizes)
 

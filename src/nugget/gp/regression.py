@@ -4,7 +4,7 @@ With U upper triangular, UᵀU = K_mm, the QR factorisation of the stack [Σ^{-1
 paper's α = [K_mm + AᵀΣ⁻¹A]⁻¹AᵀΣ⁻¹y without squaring the condition number. It is done in whitened
 coordinates, where everything after the first step is well conditioned: with B = Σ^{-1/2}AU⁻¹,
 
-- many labels (p >= m): [B; I] = QR, Uα = R⁻¹Q₁ᵀΣ^{-1/2}y (DESIGN's R is our RU);
+- many labels (p >= m): [B; I] = QR, Uα = R⁻¹Q₁ᵀΣ^{-1/2}y (the R of that stack is our RU);
 - few labels (p < m): [Bᵀ; I] = QS with the smaller S (p, p), Uα = BᵀS⁻¹S⁻ᵀΣ^{-1/2}y.
 
 Q is never stored: R, Q₁ᵀΣ^{-1/2}y and B are enough to go on, so adding a structure costs what that
@@ -15,121 +15,31 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
+from nugget.gp._store import RowStore
+from nugget.gp.labels import Labels
 from nugget.gp.linalg import LADDER, cholesky, right_solve, solve, update_qr
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-ENERGY, FORCE, STRESS = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Labels:
-    """p label rows: y ≈ A α with noise N(0, noise²).
-
-    `count` is N_s on energy rows and 0 elsewhere; `kind` is ENERGY, FORCE or STRESS.
-    """
-
-    rows: Array
-    y: Array
-    noise: Array
-    count: Array
-    kind: Ints
-
-    def __post_init__(self) -> None:
-        rows = np.asarray(self.rows, float)
-        if rows.ndim != 2:
-            raise NuggetError(f"Label rows have shape {rows.shape}; give one row per label.")
-        object.__setattr__(self, "rows", rows)
-        for name in ("y", "noise", "count"):
-            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), float))
-        object.__setattr__(self, "kind", np.ascontiguousarray(self.kind, np.int64))
-        for name in ("y", "noise", "count", "kind"):
-            shape = getattr(self, name).shape
-            if shape != rows.shape[:1]:
-                raise NuggetError(f"Labels: `{name}` has shape {shape} for {len(rows)} rows.")
-        for name in ("y", "noise", "count"):
-            bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
-            if bad.size:
-                raise NuggetError(f"Labels: `{name}` of row {bad[0]} is not finite; remove it.")
-        if np.any(self.noise <= 0):
-            row = int(np.flatnonzero(self.noise <= 0)[0])
-            raise NuggetError(f"Labels: the noise of row {row} must be positive.")
-
-    @classmethod
-    def energies(cls, kappa: ArrayLike, y: ArrayLike, noise: float, sizes: ArrayLike) -> "Labels":
-        """Energy labels: rows κ_s, variance noise²·N_s."""
-        count = np.asarray(sizes, float)
-        kind = np.full(count.shape, ENERGY, dtype=np.int64)
-        return cls(
-            np.asarray(kappa, float), np.asarray(y, float), noise * np.sqrt(count), count, kind
-        )
-
-    @classmethod
-    def concatenate(cls, parts: "list[Labels]") -> "Labels":
-        """All rows of all parts, in order."""
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("rows", "y", "noise", "count", "kind")
-            )
-        )
-
-    def __len__(self) -> int:
-        return int(self.y.size)
-
-
-class _Store:
-    """Rows (p, m) in a buffer with room to grow both ways.
-
-    Appending writes into the spare room when nobody has written there yet, so that a chain of
-    regressions shares one buffer; a second branch from the same parent gets its own copy.
-    """
-
-    def __init__(self, rows: Array, room: tuple[int, int] | None = None) -> None:
-        p, m = rows.shape if room is None else room
-        # Spare rows cost no memory before they are written to.
-        self.buffer = np.empty((p + p // 4 + 64, m + m // 8 + 32))
-        self.used = (rows.shape[0], rows.shape[1])
-        self.buffer[: self.used[0], : self.used[1]] = rows
-
-    def append(self, at: tuple[int, int], rows: Array | None, columns: Array | None) -> "_Store":
-        p, m = at
-        need = (
-            p + (0 if rows is None else len(rows)),
-            m + (0 if columns is None else columns.shape[1]),
-        )
-        store = self
-        if at != self.used or need[0] > self.buffer.shape[0] or need[1] > self.buffer.shape[1]:
-            store = _Store(self.buffer[:p, :m], need)
-        if rows is not None:
-            store.buffer[p : need[0], :m] = rows
-        if columns is not None:
-            store.buffer[:p, m : need[1]] = columns
-        store.used = need
-        return store
 
 
 @dataclass(frozen=True)
 class SparseRegression:
     """A fitted sparse regression; `add_rows` and `add_inducing` return grown ones."""
 
-    upper: Array  # U (m, m), UᵀU = K_mm + jitter
-    y: Array
-    noise: Array
-    count: Array
+    upper: Floats  # U (m, m), UᵀU = K_mm + jitter
+    y: Floats
+    noise: Floats
+    count: Floats
     kind: Ints
     amplitude: float  # θ₀, the diagonal of K_mm
     jitter: float
-    _store: _Store
-    _qr: tuple[Array, Array] | None = None  # (R, Q₁ᵀΣ^{-1/2}y), kept where p >= m
+    _store: RowStore
+    _qr: tuple[Floats, Floats] | None = None  # (R, Q₁ᵀΣ^{-1/2}y), kept where p >= m
 
     @classmethod
-    def fit(cls, k_mm: Array, labels: Labels) -> "SparseRegression":
+    def fit(cls, k_mm: Floats, labels: Labels) -> "SparseRegression":
         """Fit label rows (p, m) with the kernel matrix of the m inducing points."""
         k_mm = np.asarray(k_mm, float)
         m = k_mm.shape[0]
@@ -147,16 +57,16 @@ class SparseRegression:
             kind=np.zeros(0, dtype=np.int64),
             amplitude=float(np.max(np.diagonal(k_mm), initial=0.0)),
             jitter=jitter,
-            _store=_Store(np.empty((0, m))),
+            _store=RowStore(np.empty((0, m))),
         )
-        return start._with_rows(labels, _Store(_whiten(labels, upper)))
+        return start._with_rows(labels, RowStore(_whiten(labels, upper)))
 
     @property
     def n_inducing(self) -> int:
         return int(self.upper.shape[0])
 
     @property
-    def whitened(self) -> Array:
+    def whitened(self) -> Floats:
         """B = Σ^{-1/2}AU⁻¹ (p, m)."""
         return self._store.buffer[: self.y.size, : self.n_inducing]
 
@@ -166,21 +76,21 @@ class SparseRegression:
         return self.y.size < self.n_inducing
 
     @cached_property
-    def qr(self) -> tuple[Array, Array]:
+    def qr(self) -> tuple[Floats, Floats]:
         """R (m, m) with RᵀR = I + BᵀB, and Q₁ᵀΣ^{-1/2}y (m,)."""
         return self._qr or self._updated(np.eye(self.n_inducing), np.zeros(self.n_inducing), 0)
 
     @property
-    def r(self) -> Array:
+    def r(self) -> Floats:
         return self.qr[0]
 
     @cached_property
-    def s(self) -> Array:
+    def s(self) -> Floats:
         """S (p, p) with SᵀS = I + BBᵀ."""
         p = self.y.size
         return update_qr(np.eye(p), np.zeros((p, 0)), self.whitened.T, np.zeros((0, 0)))[0]
 
-    def smooth(self, d: Array) -> Array:
+    def smooth(self, d: Floats) -> Floats:
         """(I + BᵀB)⁻¹Bᵀd, i.e. U C Σ^{1/2}d: what labels d (p, q) in units of noise do to Uα."""
         if self.few:
             return self.whitened.T @ solve(self.s, solve(self.s, d, transposed=True))
@@ -196,7 +106,7 @@ class SparseRegression:
         at = (self.y.size, self.n_inducing)
         return self._with_rows(labels, self._store.append(at, _whiten(labels, self.upper), None))
 
-    def _with_rows(self, labels: Labels, store: _Store) -> "SparseRegression":
+    def _with_rows(self, labels: Labels, store: RowStore) -> "SparseRegression":
         p = self.y.size
         grown = replace(
             self,
@@ -215,14 +125,14 @@ class SparseRegression:
             grown = replace(grown, _qr=grown._updated(*self._qr, p))
         return grown if grown.few else replace(grown, _qr=grown.qr)
 
-    def _updated(self, r: Array, z: Array, first: int) -> tuple[Array, Array]:
+    def _updated(self, r: Floats, z: Floats, first: int) -> tuple[Floats, Floats]:
         """(R, Q₁ᵀΣ^{-1/2}y) after the rows from `first` on."""
         scaled_y = (self.y / self.noise)[first:, None]
         r, out = update_qr(r, z[:, None], self.whitened[first:], scaled_y)
         return r, out[:, 0]
 
     @cached_property
-    def alpha(self) -> Array:
+    def alpha(self) -> Floats:
         """The weights of the inducing points (m,)."""
         if self.few:
             beta = self.smooth((self.y / self.noise)[:, None])[:, 0]
@@ -230,7 +140,7 @@ class SparseRegression:
             beta = solve(*self.qr)
         return solve(self.upper, beta)
 
-    def add_inducing(self, k_new: Array, a_new: Array) -> "SparseRegression":
+    def add_inducing(self, k_new: Floats, a_new: Floats) -> "SparseRegression":
         """With further inducing points, at O((p + m) m) each.
 
         `k_new` (m+k, k) holds the new columns of K_mm, `a_new` (p, k) those of the label rows.
@@ -275,7 +185,7 @@ class SparseRegression:
         new_r[:m, :m], new_r[:m, m:], new_r[m:, m:] = r, r12, r22
         return replace(grown, _qr=(new_r, np.concatenate([z, z2])))
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Floats]:
         """Plain arrays that `from_state` turns back into the same regression, bit for bit."""
         kept = {} if self._qr is None else {"r": self._qr[0], "z": self._qr[1]}
         return {
@@ -292,7 +202,7 @@ class SparseRegression:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array]) -> "SparseRegression":
+    def from_state(cls, state: dict[str, Floats]) -> "SparseRegression":
         names = ("upper", "y", "noise", "count")
         kept = (np.asfortranarray(state["r"]), np.asarray(state["z"])) if "r" in state else None
         regression = cls(
@@ -300,7 +210,7 @@ class SparseRegression:
             kind=np.asarray(state["kind"]).astype(np.int64),
             amplitude=float(state["amplitude"]),
             jitter=float(state["jitter"]),
-            _store=_Store(np.asarray(state["whitened"], float)),
+            _store=RowStore(np.asarray(state["whitened"], float)),
             _qr=kept,
         )
         regression.__dict__["alpha"] = np.asarray(
@@ -309,7 +219,7 @@ class SparseRegression:
         return regression
 
 
-def _whiten(labels: Labels, upper: Array) -> Array:
+def _whiten(labels: Labels, upper: Floats) -> Floats:
     """B = Σ^{-1/2}AU⁻¹ of new labels."""
     rows = labels.rows / labels.noise[:, None]
     finite = np.isfinite(rows).all(axis=1)
@@ -319,7 +229,7 @@ def _whiten(labels: Labels, upper: Array) -> Array:
     return right_solve(rows, upper)
 
 
-def _border(s: Array, b: Array, new: Array) -> Array | None:
+def _border(s: Floats, b: Floats, new: Floats) -> Floats | None:
     """S with the rows and columns of further labels, or None where only a new QR is accurate."""
     p, k = len(b), len(new)
     side = solve(s, b @ new.T, transposed=True)
@@ -333,8 +243,8 @@ def _border(s: Array, b: Array, new: Array) -> Array | None:
 
 
 def _grow_cholesky(
-    upper: Array, k_new: Array, jitter: float, amplitude: float
-) -> tuple[Array, float]:
+    upper: Floats, k_new: Floats, jitter: float, amplitude: float
+) -> tuple[Floats, float]:
     """U with further columns; the new diagonal gets the old jitter, or more where it needs more."""
     m, k = upper.shape[0], k_new.shape[1]
     u12 = solve(upper, k_new[:m], transposed=True)

@@ -4,20 +4,19 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-from nugget.gp.inducing import CUR, PivotedCholesky, Random
-from nugget.gp.kernels.rbf import RBF, Inducing
+from nugget.gp.inducing import InducingRule, PivotedCholesky
+from nugget.gp.kernels import RBF, Inducing, Kernel
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
-from nugget.gp.uncertainty.label_noise import LabelNoise
-from nugget.gp.uncertainty.projected import ProjectedProcess
-
-Array = NDArray[np.float64]
+from nugget.gp.regression import SparseRegression
+from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Uncertainty
 
 
 class SparseGPRegressor(RegressorMixin, BaseEstimator):
@@ -42,20 +41,20 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
     mean_ : float, the prior mean (the labels' mean); `regression_`, `uncertainty_` : the fits.
     """
 
-    kernel_: RBF
-    inducing_: Array
-    alpha_: Array
+    kernel_: Kernel
+    inducing_: Floats
+    alpha_: Floats
     mean_: float
     regression_: SparseRegression
-    uncertainty_: Any
+    uncertainty_: FittedUncertainty
     _ready: Inducing
 
     def __init__(
         self,
-        kernel: RBF | None = None,
-        inducing: CUR | PivotedCholesky | Random | None = None,
+        kernel: Kernel | None = None,
+        inducing: InducingRule | None = None,
         noise: float = 0.1,
-        uncertainty: LabelNoise | ProjectedProcess | None = None,
+        uncertainty: Uncertainty | None = None,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -81,16 +80,13 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
         self._ready = kernel.inducing(self.inducing_, points.group[chosen])
         rows = self._ready.forward(points)
         self.mean_ = float(target.mean())
-        labels = Labels.energies(rows.kappa, target - self.mean_, float(self.noise), points.sizes)
+        labels = Labels.energies(rows.k_sum, target - self.mean_, float(self.noise), points.sizes)
         self.regression_ = SparseRegression.fit(self._ready.gram, labels)
         self.alpha_ = self.regression_.alpha
         settings = self.uncertainty
         if settings is None:
             settings = LabelNoise(float(self.noise), float(np.sqrt(kernel.amplitude)))
-        if isinstance(settings, ProjectedProcess):
-            self.uncertainty_ = settings.fit(self.regression_, rows.k, float(self.noise))
-        else:
-            self.uncertainty_ = settings.fit(self.regression_, rng)
+        self.uncertainty_ = settings.fit(self.regression_, rng, lambda: rows.k, float(self.noise))
         return self
 
     def predict(
@@ -102,28 +98,23 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         points = Points.single(validate_data(self, X, dtype=np.float64, reset=False))
-        kappa = self._ready.forward(points).kappa
-        mean = kappa @ self.alpha_ + self.mean_
+        k_sum = self._ready.forward(points).k_sum
+        mean = k_sum @ self.alpha_ + self.mean_
         answer = [mean]
         if return_std:
-            answer.append(self._std(points, kappa))
+            answer.append(self._std(points, k_sum))
         if return_members:
-            answer.append(self._members(kappa, return_members))
+            answer.append(self._members(k_sum, return_members))
         return answer[0] if len(answer) == 1 else tuple(answer)
 
-    def _std(self, points: Points, kappa: Array) -> Array:
-        if isinstance(self.uncertainty, ProjectedProcess):
-            own = np.full(len(points), self.kernel_.amplitude)
-            sigma: Array = self.uncertainty_.sigma_alone(kappa, points.sizes, own)
-        else:
-            sigma = self.uncertainty_.sigma_alone(kappa, points.sizes)
-        return sigma
+    def _std(self, points: Points, k_sum: Floats) -> Floats:
+        own = np.full(len(points), self.kernel_.amplitude)
+        fitted = self.uncertainty_
+        return fitted.std(k_sum, points.sizes, own if fitted.uses_prior_variance else None)
 
-    def _members(self, kappa: Array, wanted: int | bool) -> Array:
-        if isinstance(self.uncertainty, ProjectedProcess):
-            raise NuggetError("A projected process has no members; use LabelNoise.")
+    def _members(self, k_sum: Floats, wanted: int | bool) -> Floats:
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         number = None if wanted is True else int(wanted)
         weights, shifts = self.uncertainty_.members(self.alpha_, rng, number)
-        members: Array = weights @ kappa.T + shifts[:, None] + self.mean_
+        members: Floats = weights @ k_sum.T + shifts[:, None] + self.mean_
         return members

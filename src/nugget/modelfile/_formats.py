@@ -1,7 +1,7 @@
 """Older formats of model files, brought to the present one step by step.
 
-1: the regression kept its scaled label rows Σ^{-1/2}A and R with RᵀR = K_mm + AᵀΣ⁻¹A.
-2: it keeps B = Σ^{-1/2}AU⁻¹ and R with RᵀR = I + BᵀB, the latter only where p >= m.
+2: priors were called by their "kind"; a fitted uncertainty kept its settings once more, as numbers.
+3: priors are called by their registered name; a fitted uncertainty keeps its scale and its arrays.
 """
 
 from __future__ import annotations
@@ -9,33 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from nugget.gp.linalg import right_solve
-
+Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
-CURRENT = 2
+OLDEST, CURRENT = 2, 3
 
 
-def upgraded(version: int, arrays: Arrays) -> Arrays:
-    """The arrays as the present format names them."""
-    for step in range(version, CURRENT):
-        arrays = _STEPS[step](arrays)
-    return arrays
+def upgraded(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Header and arrays as the present format has them."""
+    for step in range(header["version"], CURRENT):
+        header, arrays = _STEPS[step](header, arrays)
+    return header, arrays
 
 
-def _from_1(arrays: Arrays) -> Arrays:
-    """[Σ^{-1/2}A; U] = QR, so [B; I] = Q(RU⁻¹): the same Q, hence the same Qᵀy."""
-    new = dict(arrays)
-    upper = np.asfortranarray(arrays["regression/upper"])
-    new["regression/whitened"] = right_solve(new.pop("regression/scaled_rows"), upper)
-    r, z = new.pop("regression/r"), new.pop("regression/z")
-    if len(arrays["regression/y"]) >= len(upper):
-        new["regression/r"] = np.asfortranarray(np.triu(right_solve(r, upper)))
-        new["regression/z"] = z
-    return new
+def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    header, arrays = dict(header), dict(arrays)
+    for name in ("prior", "fitted_prior"):
+        header[name] = _named_prior(header[name])
+    if "uncertainty/settings" in arrays:
+        arrays["uncertainty/scale"] = arrays.pop("uncertainty/settings")[-1]
+    return header, arrays
 
 
-_STEPS: dict[int, Callable[[Arrays], Arrays]] = {1: _from_1}
+def _named_prior(settings: dict[str, Any]) -> dict[str, Any]:
+    plain = dict(settings)
+    kind = plain.pop("kind")
+    plain["name"] = "pair-well" if kind == "well" else kind
+    if kind == "sum":
+        plain["parts"] = [_named_prior(part) for part in plain["parts"]]
+    if kind == "calculator":
+        plain["options"] = list(plain["options"].items())
+    return plain
+
+
+_STEPS: dict[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2}

@@ -8,50 +8,33 @@ fitted numbers come back bit for bit, and learning goes on as if nothing had hap
 from __future__ import annotations
 
 import json
-import os
 import platform
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import nugget
-from nugget.descriptors.soap import SOAP
+from nugget import registry
 from nugget.errors import NuggetError
-from nugget.gp.inducing import CUR, PivotedCholesky, Random
-from nugget.gp.kernels.rbf import RBF
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty.label_noise import Committee, LabelNoise
-from nugget.gp.uncertainty.projected import Projected, ProjectedProcess
 from nugget.modelfile import _formats
 from nugget.potential.potential import Fit, Potential
-from nugget.potential.priors import Prior, from_settings
+from nugget.potential.priors import prior_from_settings, prior_settings
 from nugget.potential.training import Training
 from nugget.structures.batch import Batch
+from nugget.structures.files import replacing
 
 FORMAT = "nugget-model"
 VERSION = _formats.CURRENT
 
-# What may stand in a header, by name; each is a dataclass of plain settings. A new one is one line.
-REGISTRY: dict[str, dict[str, type[Any]]] = {
-    "descriptor": {"SOAP": SOAP},
-    "kernel": {"RBF": RBF},
-    "inducing": {"CUR": CUR, "PivotedCholesky": PivotedCholesky, "Random": Random},
-    "uncertainty": {"LabelNoise": LabelNoise, "ProjectedProcess": ProjectedProcess},
-}
-# How the fitted uncertainty of each kind comes back from its arrays.
-_FITTED: dict[str, type[Committee] | type[Projected]] = {
-    "LabelNoise": Committee,
-    "ProjectedProcess": Projected,
-}
+# The parts of a potential that a header describes by name and settings.
+_PARTS = ("descriptor", "kernel", "inducing", "uncertainty")
 _BATCH = ("positions", "numbers", "offsets", "cells", "pbc")
 _LABELS = ("energy", "forces", "stress")
 _HEADER = "header"
@@ -67,7 +50,7 @@ def save(potential: Potential, path: str | Path) -> None:
     path = Path(path)
     header, arrays = _header(potential), _arrays(potential.fitted)
     text = json.dumps(header, default=_plain).encode()
-    with _replacing(path) as file:
+    with replacing(path) as partial, open(partial, "wb") as file:
         np.savez(file, allow_pickle=False, **{_HEADER: np.frombuffer(text, np.uint8)}, **arrays)
 
 
@@ -83,10 +66,10 @@ def load(path: str | Path, trust_code: bool = False) -> Potential:
     if engines and not trust_code:
         raise NuggetError(
             f"{path} has a prior that runs {engines[0]!r}, which may be any code; if you trust the "
-            "file, use --trust, or in Python nugget.modelfile.file.load(path, trust_code=True)."
+            "file, use --trust, or in Python nugget.modelfile.load(path, trust_code=True)."
         )
     try:
-        return _restored(header, _formats.upgraded(header["version"], arrays))
+        return _restored(*_formats.upgraded(header, arrays))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise NuggetError(f"{path} is damaged ({error!r} is missing or wrong).") from error
 
@@ -105,14 +88,11 @@ def _header(potential: Potential) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "descriptor": _named("descriptor", potential.descriptor),
-        "kernel": _named("kernel", potential.kernel),
-        "inducing": _named("inducing", potential.inducing),
-        "uncertainty": _named("uncertainty", potential.uncertainty),
+        **{kind: registry.settings_of(kind, getattr(potential, kind)) for kind in _PARTS},
         "noise": potential.noise,
         "force_noise": potential.force_noise,
-        "prior": potential.prior.settings(),
-        "fitted_prior": fit.prior.settings(),
+        "prior": prior_settings(potential.prior),
+        "fitted_prior": prior_settings(fit.prior),
         "seed": potential.seed,
         "rng": potential.rng.bit_generator.state,
         "calibration": potential.calibration,
@@ -137,15 +117,6 @@ def _header(potential: Potential) -> dict[str, Any]:
     }
 
 
-def _named(kind: str, settings: Any) -> dict[str, Any]:
-    name = type(settings).__name__
-    if REGISTRY[kind].get(name) is not type(settings):
-        raise NuggetError(
-            f"A {kind} of type {name} cannot be saved: add it to nugget.modelfile.file.REGISTRY."
-        )
-    return {"name": name, **asdict(settings)}
-
-
 def _arrays(fit: Fit) -> Arrays:
     arrays: Arrays = {"inducing/z": fit.inducing.z, "inducing/group": fit.inducing.group}
     for room, state in (
@@ -165,23 +136,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise NuggetError(f"{value!r} ({type(value).__name__}) cannot be kept in a model file.")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is complete and on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with open(temporary, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise NuggetError(f"{path} could not be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # --------------------------------------------------------------------------- reading
@@ -223,6 +177,8 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
     found = header.get("version")
     if not isinstance(found, int) or found < 1:
         raise NuggetError(f"{path} is a damaged nugget model: its format version is {found!r}.")
+    if found < _formats.OLDEST:
+        raise NuggetError(f"{path} has model format {found}, which no release wrote: fit it anew.")
     if found > VERSION:
         writer = header.get("provenance", {}).get("nugget", "a later version")
         raise NuggetError(
@@ -232,46 +188,32 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
 
 
 def _foreign_engines(settings: dict[str, Any]) -> list[str]:
-    if settings.get("kind") == "calculator" and ":" in settings["engine"]:
+    if ":" in str(settings.get("engine", "")):
         return [str(settings["engine"])]
     return [name for part in settings.get("parts", []) for name in _foreign_engines(part)]
 
 
 def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
     potential = Potential(
-        _made("descriptor", header),
-        _made("kernel", header),
-        _made("inducing", header),
-        header["noise"],
-        header["force_noise"],
-        _made("uncertainty", header),
-        from_settings(header["prior"]),
-        header["seed"],
+        **{kind: registry.from_settings(kind, header[kind]) for kind in _PARTS},
+        noise=header["noise"],
+        force_noise=header["force_noise"],
+        prior=prior_from_settings(header["prior"]),
+        seed=header["seed"],
     )
     potential.rng = _generator(header["rng"])
     potential.calibration = header["calibration"]
     positions, numbers, offsets, cells, pbc = (arrays[f"training/{name}"] for name in _BATCH)
     batch = Batch(positions, numbers, offsets, cells, pbc)
     energy, forces, stress = (arrays[f"labels/{name}"] for name in _LABELS)
-    prior: Prior = from_settings(header["fitted_prior"])
     potential._fit = Fit(
-        prior,
+        prior_from_settings(header["fitted_prior"]),
         potential.kernel.inducing(arrays["inducing/z"], arrays["inducing/group"]),
         SparseRegression.from_state(_room("regression", arrays)),
-        _FITTED[header["uncertainty"]["name"]].from_state(_room("uncertainty", arrays)),
+        potential.uncertainty.from_state(_room("uncertainty", arrays)),
         Training(batch, energy, forces, stress, header["use_forces"], header["use_stress"]),
     )
     return potential
-
-
-def _made(kind: str, header: dict[str, Any]) -> Any:
-    settings = dict(header[kind])
-    name = settings.pop("name")
-    if name not in REGISTRY[kind]:
-        raise NuggetError(
-            f"The {kind} {name!r} of this model is unknown here; known: {sorted(REGISTRY[kind])}."
-        )
-    return REGISTRY[kind][name](**settings)
 
 
 def _room(room: str, arrays: Arrays) -> Arrays:

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import part_end
-from nugget.descriptors.soap import SOAP, Environments
+from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
-from nugget.gp.inducing import PivotedCholesky, Selection
-from nugget.gp.kernels.rbf import RBF, Inducing, KernelRows
-from nugget.gp.points import Points
+from nugget.gp.inducing import InducingRule, PivotedCholesky
+from nugget.gp.kernels import RBF, Inducing, Kernel
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty.label_noise import Committee, LabelNoise
-from nugget.gp.uncertainty.projected import Projected, ProjectedProcess
-from nugget.potential.prediction import Prediction, Want, answer, joined, need_volume
-from nugget.potential.priors import Prior, PriorValues, as_prior
-from nugget.potential.training import Training, label_rows
-from nugget.structures.batch import Batch, Pairs, as_batch
+from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Uncertainty
+from nugget.gp.uncertainty.base import EnvironmentRows
+from nugget.potential.design import label_rows
+from nugget.potential.evaluate import environment_points
+from nugget.potential.prediction import Outputs, Prediction, concatenate, need_volume, predict
+from nugget.potential.priors import Prior, as_prior
+from nugget.potential.training import Training
+from nugget.structures.batch import Batch, as_batch
 
 if TYPE_CHECKING:
     from nugget.calculators import NuggetCalculator
     from nugget.potential.surface import Surface
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-# Kernel elements that travel together: enough to forget Python, few enough for the cache.
+# Kernel elements of one part: enough to hide Python's share, few enough for the cache.
 _CHUNK = 2**19
 
 
@@ -44,7 +44,7 @@ class Fit:
     prior: Prior
     inducing: Inducing
     regression: SparseRegression
-    uncertainty: Committee | Projected
+    uncertainty: FittedUncertainty
     training: Training
 
 
@@ -53,24 +53,24 @@ class Potential:
 
     Parameters
     ----------
-    descriptor : SOAP settings; its species are the elements that may occur.
+    descriptor : what is known of an atom's surroundings, `SOAP` for instance.
     kernel : covariance of two environments with the same central element.
     inducing : rule that picks the environments which carry the model.
     noise : σ_n, misfit of energies in eV/atom (variance σ_n² N for N atoms).
     force_noise : σ_F, misfit of force components in eV/Å.
     uncertainty : `LabelNoise` (committee) or `ProjectedProcess` (closed form).
-    prior : what is subtracted before learning; one, several, or None for species energies.
+    prior : mean function, subtracted before learning; one, several, or None for species energies.
     seed : of all random choices (CUR, sampled members).
     """
 
     def __init__(
         self,
-        descriptor: SOAP,
-        kernel: RBF | None = None,
-        inducing: Selection | None = None,
+        descriptor: Descriptor,
+        kernel: Kernel | None = None,
+        inducing: InducingRule | None = None,
         noise: float = 0.01,
         force_noise: float = 0.1,
-        uncertainty: LabelNoise | ProjectedProcess | None = None,
+        uncertainty: Uncertainty | None = None,
         prior: Prior | Sequence[Prior] | None = None,
         seed: int = 0,
     ) -> None:
@@ -78,11 +78,11 @@ class Potential:
             if not (np.isfinite(value) and value > 0):
                 raise NuggetError(f"Potential {name} is {value}; it must be a positive number.")
         self.descriptor = descriptor
-        self.kernel = RBF() if kernel is None else kernel
-        self.inducing: Selection = PivotedCholesky() if inducing is None else inducing
+        self.kernel: Kernel = RBF() if kernel is None else kernel
+        self.inducing: InducingRule = PivotedCholesky() if inducing is None else inducing
         self.noise = float(noise)
         self.force_noise = float(force_noise)
-        self.uncertainty = LabelNoise() if uncertainty is None else uncertainty
+        self.uncertainty: Uncertainty = LabelNoise() if uncertainty is None else uncertainty
         self.prior = as_prior(prior)
         self.seed = int(seed)
         self.rng = np.random.default_rng(self.seed)
@@ -106,7 +106,7 @@ class Potential:
         training = Training.read(images, use_forces, use_stress)
         prior = self.prior.fit(training.batch, training.energy)
         env = self.descriptor.compute(training.batch)
-        points = _points(env)
+        points = environment_points(env)
         chosen = self.inducing.select(points, self.kernel, self.rng)
         inducing = self.kernel.inducing(points.x[chosen], points.group[chosen])
         labels = label_rows(
@@ -114,9 +114,8 @@ class Potential:
         )
         regression = SparseRegression.fit(inducing.gram, labels)
         self.calibration = None
-        self._fit = Fit(
-            prior, inducing, regression, self._fit_uncertainty(regression, inducing, env), training
-        )
+        fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
+        self._fit = Fit(prior, inducing, regression, fitted, training)
         return self
 
     def update(self, images: Sequence[Atoms], use_forces: bool | None = None) -> Potential:
@@ -128,7 +127,7 @@ class Potential:
         forces = old.training.use_forces if use_forces is None else use_forces
         more = Training.read(images, forces, old.training.use_stress)
         env = self.descriptor.compute(more.batch)
-        points = _points(env)
+        points = environment_points(env)
         existing = (old.inducing.z, old.inducing.group)
         chosen = self.inducing.select(points, self.kernel, self.rng, existing)
         inducing, regression = old.inducing, old.regression
@@ -137,10 +136,12 @@ class Potential:
         labels = label_rows(more, env, inducing, old.prior, self.noise, self.force_noise)
         regression = regression.add_rows(labels)
         training = old.training.append(more)
-        everything = env
-        if getattr(self.uncertainty, "observations", None) == "environments":
-            everything = self.descriptor.compute(training.batch)
-        fitted = self._fit_uncertainty(regression, inducing, everything, old.uncertainty)
+
+        def environments() -> Floats:
+            every = self.descriptor.compute(training.batch)
+            return inducing.matrix(every.values, every.species)
+
+        fitted = self._fit_uncertainty(regression, environments).calibrated_as(old.uncertainty)
         self._fit = Fit(old.prior, inducing, regression, fitted, training)
         return self
 
@@ -150,9 +151,7 @@ class Potential:
         other.rng = deepcopy(self.rng)
         return other
 
-    def _grow(
-        self, old: Fit, x: Floats, group: NDArray[np.int64]
-    ) -> tuple[Inducing, SparseRegression]:
+    def _grow(self, old: Fit, x: Floats, group: Ints) -> tuple[Inducing, SparseRegression]:
         """Append inducing points: new columns of K_mm and of all old label rows."""
         new = self.kernel.inducing(x, group)
         z = np.concatenate([old.inducing.z, x])
@@ -163,23 +162,9 @@ class Potential:
         return self.kernel.inducing(z, g), old.regression.add_inducing(k_new, rows)
 
     def _fit_uncertainty(
-        self,
-        regression: SparseRegression,
-        inducing: Inducing,
-        env: Environments,
-        old: Committee | Projected | None = None,
-    ) -> Committee | Projected:
-        if isinstance(self.uncertainty, LabelNoise):
-            fitted: Committee | Projected = self.uncertainty.fit(regression, self.rng)
-        elif self.uncertainty.observations == "structures":
-            fitted = self.uncertainty.fit(regression)
-        else:
-            rows = inducing.matrix(env.values, env.species)
-            fitted = self.uncertainty.fit(regression, rows, self.noise)
-        if isinstance(fitted, Committee) and isinstance(old, Committee):
-            levels = old.settings
-            fitted = fitted.with_levels(levels.label, levels.prior, levels.force)
-        return fitted if old is None else fitted.with_scale(old.scale)
+        self, regression: SparseRegression, environments: EnvironmentRows
+    ) -> FittedUncertainty:
+        return self.uncertainty.fit(regression, self.rng, environments, self.noise)
 
     @property
     def fitted(self) -> Fit:
@@ -192,11 +177,10 @@ class Potential:
     def is_fitted(self) -> bool:
         return self._fit is not None
 
-    def set_uncertainty(self, uncertainty: Committee | Projected) -> None:
+    def set_uncertainty(self, uncertainty: FittedUncertainty) -> None:
         """Use other noise levels or another scale (a calibration found them); no refit."""
         self._fit = replace(self.fitted, uncertainty=uncertainty)
-        if isinstance(uncertainty, Committee):
-            self.uncertainty = uncertainty.settings
+        self.uncertainty = uncertainty.settings
 
     # ---------------------------------------------------------------- predicting
 
@@ -217,20 +201,20 @@ class Potential:
         batch = as_batch(images)
         if stress:
             need_volume(batch)
-        want = Want(
+        want = Outputs(
             forces, uncertainty, uncertainty_gradient, energies, stress,
             energies_uncertainty, forces_uncertainty,
         )  # fmt: skip
         if len(batch) == 1:
-            return answer(self, batch, want)
+            return predict(self, batch, want)
         parts = []
         done = 0
         for part in self.parts(batch):
-            parts.append(answer(self, part, want))
+            parts.append(predict(self, part, want))
             done += len(part)
             if progress is not None:
                 progress(done, len(batch))
-        return joined(parts)
+        return concatenate(parts)
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The batch in pieces whose kernel rows fit into the cache."""
@@ -240,55 +224,6 @@ class Potential:
             end = part_end(batch.offsets, start, rows)
             yield batch.part(start, end)
             start = end
-
-    def describe(
-        self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True
-    ) -> tuple[Environments, PriorValues]:
-        """Features and prior: what all predictions begin with."""
-        env = self.descriptor.compute(batch, pairs, strict=strict)
-        return env, self.fitted.prior.evaluate(batch, env.pairs)
-
-    def rows(self, env: Environments) -> KernelRows:
-        """The kernel rows of all environments."""
-        return self.fitted.inducing.forward(_points(env))
-
-    def sigma(self, env: Environments, rows: KernelRows) -> Floats:
-        """σ (B,)."""
-        fitted, sizes = self.fitted.uncertainty, env.batch.sizes
-        if isinstance(fitted, Committee):
-            return fitted.sigma_alone(rows.kappa, sizes)
-        return fitted.sigma_alone(rows.kappa, sizes, self.kernel.self_sum(rows.points).value)
-
-    def roads(
-        self,
-        env: Environments,
-        alpha: Floats,
-        mixes: Floats,
-        *,
-        sigma: bool = True,
-        rows: KernelRows | None = None,
-    ) -> tuple[Floats, Floats | None, Floats]:
-        """κα (B,), σ (B,) if wanted, and gradients (R, n, f) by features of c_E·κα + c_σ·σ.
-
-        `mixes` (R, 2) holds one pair (c_E, c_σ) per question: (1, 0) for the mean, (0, 1) for σ,
-        (1, −κ) for the lower confidence bound. `rows` that are already there are not made anew.
-        """
-        fit, points = self.fitted, _points(env)
-        fitted, sizes = fit.uncertainty, env.batch.sizes
-        columns = fitted.columns if sigma else None
-        self_sum = own = None
-        if sigma and isinstance(fitted, Projected):
-            self_sum = self.kernel.self_sum(points)
-            own = fitted.own(self_sum.value)
-        if rows is None:
-            found = fit.inducing.roads(points, sizes, alpha, mixes, columns, own)
-        else:
-            found = rows.roads(sizes, alpha, mixes, columns, own)
-        mean, deviation, gradients = found
-        if isinstance(fitted, Projected) and self_sum is not None and mixes[:, 1].any():
-            own_gradient = self_sum.pullback(fitted.own_slope(deviation))
-            gradients += mixes[:, 1, None, None] * own_gradient
-        return mean, deviation if sigma else None, gradients
 
     # ------------------------------------------------------------------ surfaces
 
@@ -318,7 +253,3 @@ class Potential:
         from nugget.modelfile.file import load
 
         return load(path)
-
-
-def _points(env: Environments) -> Points:
-    return Points.trusted(env.values, env.batch.offsets, env.species)

@@ -1,27 +1,20 @@
-"""Predictions: what can be asked of a fitted potential, and how the answers are made."""
+"""Predictions: what can be asked of a fitted potential."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nugget.descriptors.soap import Environments
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-from nugget.gp.kernels.rbf import KernelRows
-from nugget.gp.uncertainty.label_noise import Committee
-from nugget.potential.training import prior_force_variance
+from nugget.potential.evaluate import MEAN_AND_STD, value_and_grad
 from nugget.structures.batch import Batch
-from nugget.structures.labels import VOIGT, gradient_rows
+from nugget.structures.labels import VOIGT
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
-
-Floats = NDArray[np.float64]
-
-_BOTH = np.array([[1.0, 0.0], [0.0, 1.0]])  # the mean, and σ
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,67 +31,48 @@ class Prediction:
     forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
 
 
-class Want(NamedTuple):
-    """Which outputs are asked for."""
+@dataclass(frozen=True)
+class Outputs:
+    """Which outputs are wanted."""
 
-    forces: bool
-    uncertainty: bool
-    uncertainty_gradient: bool
-    energies: bool
-    stress: bool
-    energies_uncertainty: bool
-    forces_uncertainty: bool
+    forces: bool = False
+    uncertainty: bool = False
+    uncertainty_gradient: bool = False
+    energies: bool = False
+    stress: bool = False
+    energies_uncertainty: bool = False
+    forces_uncertainty: bool = False
 
 
-def answer(potential: Potential, batch: Batch, want: Want) -> Prediction:
-    """Exactly what is wanted, for one batch: one road forward, at most one back."""
-    fit = potential.fitted
-    alpha = fit.regression.alpha
-    env, prior = potential.describe(batch)
-    out: dict[str, Any] = {}
-    # Roads back to the positions, by what they start from: the mean first, then σ.
-    mixes = _BOTH[0 if want.forces or want.stress else 1 : 2 if want.uncertainty_gradient else 1]
-    local = want.energies or want.energies_uncertainty or want.forces_uncertainty
-    rows = potential.rows(env) if local or not len(mixes) else None
-    if rows is None or len(mixes):
-        sigma = want.uncertainty or want.uncertainty_gradient
-        energy, deviation, gradients = potential.roads(env, alpha, mixes, sigma=sigma, rows=rows)
-        positions, strain = env.pullback_strain(gradients)
-        if want.uncertainty_gradient:
-            out["uncertainty_gradient"] = batch.split(positions[-1])
-        if want.forces:
-            total = positions[0] if prior.gradient is None else positions[0] + prior.gradient
-            out["forces"] = batch.split(-total)
-        if want.stress:
-            virial = strain[0] if prior.strain is None else strain[0] + prior.strain
-            out["stress"] = _voigt(virial, batch)
-    else:
-        energy = rows.kappa @ alpha
-        deviation = potential.sigma(env, rows) if want.uncertainty else None
-    out["energy"] = energy + np.add.reduceat(prior.energies, batch.offsets[:-1])
-    if deviation is not None:
-        out["energy_uncertainty"] = deviation
-    if rows is not None and want.energies:
-        out["energies"] = batch.split(rows.k @ alpha + prior.energies)
-    if rows is not None and want.energies_uncertainty:
-        out["energies_uncertainty"] = batch.split(fit.uncertainty.local(rows.k))
-    if rows is not None and want.forces_uncertainty:
-        out["forces_uncertainty"] = _forces_uncertainty(potential, env, rows)
+def predict(potential: Potential, batch: Batch, want: Outputs) -> Prediction:
+    """Exactly what is wanted, for one batch: one forward pass, at most one backward."""
+    mean = want.forces or want.stress
+    coefficients = MEAN_AND_STD[0 if mean else 1 : 2 if want.uncertainty_gradient else 1]
+    found = value_and_grad(
+        potential,
+        batch,
+        coefficients,
+        std=want.uncertainty or want.uncertainty_gradient,
+        keep_rows=want.energies or want.energies_uncertainty or want.forces_uncertainty,
+    )
+    out: dict[str, Any] = {"energy": found.energy, "energy_uncertainty": found.std}
+    if want.uncertainty_gradient:
+        out["uncertainty_gradient"] = batch.split(found.gradients[-1])
+    if want.forces:
+        out["forces"] = batch.split(-found.gradients[0])
+    if want.stress:
+        out["stress"] = voigt_stress(found.strains[0], batch)
+    if want.energies:
+        out["energies"] = batch.split(found.local_energies())
+    if want.energies_uncertainty:
+        out["energies_uncertainty"] = batch.split(found.local_std())
+    if want.forces_uncertainty:
+        out["forces_uncertainty"] = batch.split(found.forces_std())
     return Prediction(**out)
 
 
-def _forces_uncertainty(potential: Potential, env: Environments, rows: KernelRows) -> list[Floats]:
-    fitted = potential.fitted.uncertainty
-    slopes = gradient_rows(env, rows)[0].reshape(-1, rows.n_inducing)
-    if isinstance(fitted, Committee):
-        flat = fitted.rows_sigma(slopes)
-    else:
-        flat = fitted.rows_sigma(slopes, prior_force_variance(env, potential.kernel).ravel())
-    return env.batch.split(flat.reshape(-1, 3))
-
-
-def joined(parts: list[Prediction]) -> Prediction:
-    """The answers for several batches as one."""
+def concatenate(parts: list[Prediction]) -> Prediction:
+    """The predictions for several batches as one."""
     joined: dict[str, Any] = {}
     for item in fields(Prediction):
         values = [getattr(part, item.name) for part in parts]
@@ -116,6 +90,7 @@ def need_volume(batch: Batch) -> None:
             raise NuggetError(f"Structure {s} has no cell volume, so it has no stress: set a cell.")
 
 
-def _voigt(virial: Floats, batch: Batch) -> Floats:
+def voigt_stress(strain: Floats, batch: Batch) -> Floats:
+    """Stress (B, 6) in Voigt's order from derivatives by strain (B, 3, 3)."""
     volume = np.abs(np.linalg.det(batch.cells))
-    return np.stack([0.5 * (virial[:, a, b] + virial[:, b, a]) / volume for a, b in VOIGT], axis=1)
+    return np.stack([0.5 * (strain[:, a, b] + strain[:, b, a]) / volume for a, b in VOIGT], axis=1)

@@ -15,7 +15,7 @@ from ase import Atoms
 from nugget.descriptors.soap import SOAP
 from nugget.errors import NuggetError
 from nugget.gp.inducing import PivotedCholesky
-from nugget.gp.kernels.rbf import RBF
+from nugget.gp.kernels import RBF
 from nugget.potential.potential import Potential
 
 # Prior standard deviation 10 eV per environment: with a length scale this long it takes such an

@@ -1,6 +1,6 @@
-"""Surfaces to walk on: mean, lower confidence bound, single committee members.
+"""Surfaces to relax on: the mean, the lower confidence bound, single committee members.
 
-Each is a weight vector on the kernel sums κ plus a scalar, so all of them share one road back.
+Each is a weight vector on the kernel sums plus a scalar, so all of them share one backward pass.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 
-from nugget.structures.batch import Batch, Pairs, Verlet, as_batch
+from nugget._compiled.arrays import Floats, Ints
+from nugget.potential.evaluate import value_and_grad
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class SurfaceValues:
     """A surface on a batch, with what it is made of."""
 
     value: Floats  # (B,)
     gradient: Floats  # (N, 3)
     strain: Floats  # (B, 3, 3) derivative by strain
     energy: Floats  # (B,) mean prediction
-    sigma: Floats | None  # (B,)
+    std: Floats | None  # (B,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,50 +42,50 @@ class Surface:
     member: tuple[Floats, float] | None = None
 
     @cached_property
-    def _mix(self) -> Floats:
+    def _coefficients(self) -> Floats:
         return np.array([[1.0, -self.kappa]])
 
     def __call__(self, images: Sequence[Atoms]) -> tuple[Floats, list[Floats]]:
         """Values (B,) and gradients, one (N, 3) per structure."""
         batch = as_batch(images)
         if len(batch) == 1:
-            alone = self.evaluate(batch)
-            return alone.value, [alone.gradient]
+            single = self.evaluate(batch)
+            return single.value, [single.gradient]
         found = [self.evaluate(part) for part in self.potential.parts(batch)]
         gradient = np.concatenate([part.gradient for part in found])
         return np.concatenate([part.value for part in found]), batch.split(gradient)
 
-    def evaluate(self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True) -> Values:
+    def evaluate(
+        self, batch: Batch, pairs: Pairs | None = None, *, strict: bool = True, std: bool = False
+    ) -> SurfaceValues:
         """Values and derivatives for a batch; `pairs` may come from a Verlet list.
 
         With `strict` False a structure whose atoms have fallen onto each other gets the value NaN
-        instead of stopping all the others with an error.
+        instead of stopping all the others with an error. `std` asks for σ even where κ is 0.
         """
-        pot = self.potential
-        alpha, shift = (pot.fitted.regression.alpha, 0.0) if self.member is None else self.member
-        env, prior = pot.describe(batch, pairs, strict=strict)
-        # Weights of the LCB: a = α − κ Wδ/σ; one road back, whatever the committee's size.
-        energy, sigma, roads = pot.roads(env, alpha, self._mix, sigma=self.kappa != 0.0)
-        energy += np.add.reduceat(prior.energies, batch.offsets[:-1])
-        if shift:
-            energy += shift * batch.sizes
-        value = energy if sigma is None else energy - self.kappa * sigma
-        if env.has_coincident:
-            value[env.coincident] = np.nan
-        gradient, strain = env.pullback_strain(roads[0])
-        if prior.gradient is not None:
-            gradient += prior.gradient
-        if prior.strain is not None:
-            strain += prior.strain
-        return Values(value, gradient, strain, energy, sigma)
+        found = value_and_grad(
+            self.potential,
+            batch,
+            self._coefficients,  # weights of the LCB: a = α − κ Wδ/σ, whatever the committee's size
+            std=std or self.kappa != 0.0,
+            member=self.member,
+            pairs=pairs,
+            strict=strict,
+        )
+        value = found.energy
+        if self.kappa != 0.0 and found.std is not None:
+            value = found.energy - self.kappa * found.std
+        if found.env.has_coincident:
+            value[found.env.coincident] = np.nan
+        return SurfaceValues(value, found.gradients[0], found.strains[0], found.energy, found.std)
 
-    def start(self, images: Sequence[Atoms]) -> Walk:
+    def start(self, images: Sequence[Atoms]) -> SurfaceWalk:
         """For optimisers: the same surface on flat positions, with lists of pairs kept."""
-        return Walk(self, as_batch(images))
+        return SurfaceWalk(self, as_batch(images))
 
 
-class Walk:
-    """A surface being walked on by many structures, some of which have already stopped."""
+class SurfaceWalk:
+    """A surface under many moving structures, some of which have already stopped."""
 
     def __init__(self, surface: Surface, batch: Batch) -> None:
         self.surface = surface

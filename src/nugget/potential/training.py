@@ -1,28 +1,17 @@
-"""The training set of a potential, and the rows of the linear system it makes."""
+"""The training set of a potential: structures and labels as flat arrays."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 
-from nugget.descriptors.soap import Environments
-from nugget.gp.kernels.rbf import RBF, Inducing
-from nugget.gp.points import Points
-from nugget.gp.regression import FORCE, STRESS, Labels
-from nugget.potential.priors import Prior
+from nugget._compiled.arrays import Bools, Floats
 from nugget.structures.batch import Batch, as_batch
-from nugget.structures.labels import VOIGT, gradient_rows, read_labels
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
-# Stress is a derivative per volume: σ_F per Å² of cell surface, for a cell of about this many Å².
-_STRESS_AREA = 25.0
+from nugget.structures.labels import read_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,98 +72,3 @@ class Training:
         for array in (b.positions, b.numbers, b.offsets, b.cells, b.pbc, self.energy, self.forces):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
-
-
-def label_rows(
-    training: Training,
-    env: Environments,
-    inducing: Inducing,
-    prior: Prior,
-    noise: float,
-    force_noise: float,
-    progress: Callable[[int, int], None] | None = None,
-) -> Labels:
-    """Rows of A, labels minus prior, and their noise, structure by structure.
-
-    Energy, forces, stress of the first structure, then of the second: appending structures appends
-    rows, which is what lets a regression grow.
-    """
-    batch = training.batch
-    before = prior.evaluate(batch, env.pairs)
-    points = Points(env.values, batch.offsets, env.species)
-    y = training.energy - np.add.reduceat(before.energies, batch.offsets[:-1])
-    energies = Labels.energies(_kappa(inducing, points), y, noise, batch.sizes.astype(float))
-    has_forces, has_stress = training.has_forces, training.has_stress
-    if not (has_forces.any() or has_stress.any()):
-        return energies
-    slope = np.zeros_like(batch.positions) if before.gradient is None else before.gradient
-    strained = np.zeros((len(batch), 3, 3)) if before.strain is None else before.strain
-    parts = []
-    for s in range(len(batch)):
-        parts.append(_one(energies, s))
-        if has_forces[s] or has_stress[s]:
-            rows = inducing.forward(points.select([s]))
-            one = env.select(np.array([s]))
-            grad, strain = gradient_rows(one, rows, strain=bool(has_stress[s]))
-        if has_forces[s]:
-            atoms = slice(batch.offsets[s], batch.offsets[s + 1])
-            labels = (training.forces[atoms] + slope[atoms]).ravel()
-            parts.append(_plain(-grad.reshape(-1, len(inducing)), labels, force_noise, FORCE))
-        if has_stress[s] and strain is not None:
-            volume = abs(np.linalg.det(batch.cells[s]))
-            voigt = np.stack([0.5 * (strain[0, a, b] + strain[0, b, a]) for a, b in VOIGT])
-            known = np.array([0.5 * (strained[s, a, b] + strained[s, b, a]) for a, b in VOIGT])
-            labels = training.stress[s] - known / volume
-            parts.append(_plain(voigt / volume, labels, force_noise / _STRESS_AREA, STRESS))
-        if progress is not None:
-            progress(s + 1, len(batch))
-    return Labels.concatenate(parts)
-
-
-def _one(labels: Labels, row: int) -> Labels:
-    r = slice(row, row + 1)
-    return Labels(labels.rows[r], labels.y[r], labels.noise[r], labels.count[r], labels.kind[r])
-
-
-def _plain(rows: Floats, y: Floats, noise: float, kind: int) -> Labels:
-    p = len(y)
-    return Labels(rows, y, np.full(p, noise), np.zeros(p), np.full(p, kind))
-
-
-def _kappa(inducing: Inducing, points: Points) -> Floats:
-    """κ of all structures, in pieces that fit the cache."""
-    step = max(2**22 // (len(inducing) * max(int(points.sizes.max()), 1)), 1)
-    starts = range(0, len(points), step)
-    pieces = [
-        inducing.forward(points.select(np.arange(a, min(a + step, len(points))))).kappa
-        for a in starts
-    ]
-    return np.concatenate(pieces)
-
-
-def prior_force_variance(env: Environments, kernel: RBF) -> Floats:
-    """Variance of each force component before any data, (N, 3).
-
-    Σ_ii' v_i·∂²k/∂x∂x'·v_i' with v_i = ∂x_i/∂r and ∂²k/∂x∂x' = k/l² (1 − ddᵀ/l²), d = x_i − x_i'.
-    """
-    jacobian = env.jacobian()
-    batch = env.batch
-    out = np.zeros((len(batch.positions), 3))
-    l2 = kernel.length_scale**2
-    for s in range(len(batch)):
-        a, b = int(batch.offsets[s]), int(batch.offsets[s + 1])
-        mine = np.flatnonzero(env.owner[jacobian.centre] == s)
-        tangent = np.zeros((b - a, 3, b - a, env.values.shape[1]))  # atom moved, axis, centre, f
-        moved, centre = jacobian.neighbour[mine] - a, jacobian.centre[mine] - a
-        for p, row in enumerate(mine):
-            tangent[moved[p], :, centre[p]] += jacobian.values[row]
-            tangent[centre[p], :, centre[p]] -= jacobian.values[row]
-        x = env.values[a:b]
-        k = kernel.matrix(x, env.species[a:b], x, env.species[a:b]) / l2
-        for atom in range(b - a):
-            for axis in range(3):
-                v = tangent[atom, axis]
-                along = v @ x.T  # v_i·x_i'
-                d = np.diagonal(along)[:, None] - along  # v_i·(x_i − x_i')
-                out[a + atom, axis] = np.sum(k * (v @ v.T + d * d.T / l2))
-    return out

@@ -28,7 +28,7 @@ from nugget.report.digest import (
 )
 
 if TYPE_CHECKING:
-    from nugget.search.loop import Status
+    from nugget.search.run import Status
     from nugget.search.store import Record
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -15,26 +15,26 @@ from nugget.search.store import UNFINISHED, Record
 
 
 def make_pending(
-    ordinal: int, learnt: int, proposal: Proposal, kappa: float, seconds: float = 0.0
+    ordinal: int, n_observed: int, proposal: Proposal, kappa: float, seconds: float = 0.0
 ) -> Record:
-    """What is written down of an evaluation before it is done."""
+    """The record of an evaluation that is about to start."""
     return Record(
         iteration=UNFINISHED,
         atoms=proposal.atoms,
         generator=proposal.generator,
         predicted=proposal.predicted,
-        sigma=proposal.sigma,
+        std=proposal.std,
         scale=proposal.scale,
         kappa=kappa,
         acquisition=proposal.acquisition,
         surrogate_seconds=seconds,
         proposal=ordinal,
-        learnt=learnt,
+        n_observed=n_observed,
     )
 
 
 def complete(pending: Record, iteration: int, outcome: Outcome, relaxed: bool = False) -> Record:
-    """What is written down afterwards; `relaxed` if the engine may have moved the atoms."""
+    """The record of a completed evaluation; `relaxed` if the engine may have moved the atoms."""
     return replace(
         pending,
         iteration=iteration,
@@ -42,7 +42,7 @@ def complete(pending: Record, iteration: int, outcome: Outcome, relaxed: bool = 
         failure=outcome.failure or "",
         reason=outcome.reason,
         engine_seconds=outcome.seconds,
-        asked=pending.atoms.positions.copy() if relaxed and outcome.ok else None,
+        proposed_positions=pending.atoms.positions.copy() if relaxed and outcome.ok else None,
     )
 
 

@@ -1,22 +1,19 @@
 """A search on disk: one directory with an ASE database, the settings, a log and a lock.
 
-The database is the search: everything else (model, weights, calibration) is made again from its
-rows, in order. Each row is one transaction, so a search that is killed loses at most the
-calculations in flight. Of several in flight the structures are in a file of their own, so that the
-database holds nothing but evaluations.
+The database is the search: model, weights and calibration are made again from its rows, in order.
+Each row is one transaction, so a killed search loses at most the calculations in flight. Structures
+in flight are in a file of their own: the database holds only evaluations.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ase.db
 import numpy as np
@@ -26,18 +23,19 @@ from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config, read_config, write_config
+from nugget.structures.files import locked, write_atomically
 
-DATABASE, SETTINGS, LOG, LOCK = "search.db", "config.toml", "search.log", "lock"
-PENDING = "pending.json"
+DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
+PENDING, STATUS = "pending.json", "status.json"
 UNFINISHED = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One evaluation: what was asked, what was expected, what came of it.
+    """One evaluation: the proposal, the prediction, the result.
 
-    Evaluations may overtake each other: `proposal` and `learnt` of all records are the log of who
-    was proposed when. One at a time, as in databases without these, both equal `iteration`.
+    Evaluations may overtake each other. `proposal` and `n_observed` of all records say what was
+    proposed when, and from what. One at a time, both equal `iteration`.
     """
 
     iteration: int  # order of completion; UNFINISHED while it is in flight
@@ -46,18 +44,18 @@ class Record:
     failure: str = ""  # empty, or the kind of failure
     reason: str = ""
     predicted: float | None = None  # mean of the model at the time, eV
-    sigma: float | None = None  # its standard deviation before rescaling, eV
+    std: float | None = None  # its standard deviation before rescaling, eV
     scale: float = 1.0  # factor of the online calibration at the time
     kappa: float = 0.0
     acquisition: float | None = None
     engine_seconds: float = 0.0
     surrogate_seconds: float = 0.0
     proposal: int = UNFINISHED  # order of proposal
-    learnt: int = UNFINISHED  # evaluations that were complete when it was proposed
-    asked: NDArray[np.float64] | None = None  # positions as proposed, if the engine moved them
+    n_observed: int = UNFINISHED  # evaluations that were complete when it was proposed
+    proposed_positions: NDArray[np.float64] | None = None  # if the engine moved the atoms
 
     def __post_init__(self) -> None:
-        for name in ("proposal", "learnt"):
+        for name in ("proposal", "n_observed"):
             if getattr(self, name) == UNFINISHED:
                 object.__setattr__(self, name, self.iteration)
 
@@ -65,8 +63,8 @@ class Record:
     def proposed(self) -> Atoms:
         """The structure as it was proposed, without results."""
         atoms = self.atoms.copy()
-        if self.asked is not None:
-            atoms.positions = self.asked
+        if self.proposed_positions is not None:
+            atoms.positions = self.proposed_positions
         return atoms
 
     @property
@@ -77,6 +75,24 @@ class Record:
     def energy(self) -> float:
         """Energy in eV, of an evaluation that succeeded."""
         return float(self.atoms.calc.results["energy"])
+
+
+Ended = Literal["finished", "found", "interrupted", "failed"]
+
+
+@dataclass(frozen=True)
+class End:
+    """How the last run of a search ended. A run that was killed leaves none."""
+
+    status: Ended
+    reason: str
+    evaluations: int
+    budget: int
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing new was left to evaluate, although the budget was not used up."""
+        return self.status == "finished" and self.evaluations < self.budget
 
 
 class Store:
@@ -90,14 +106,21 @@ class Store:
     @classmethod
     def create(cls, directory: Path, config: Config) -> Store:
         """A new search; a directory that already holds one is refused."""
+        cls.check_free(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        if (directory / DATABASE).exists() or (directory / SETTINGS).exists():
-            raise NuggetError(
-                f"{directory} already holds a search: continue it with "
-                f"`nugget search --resume {directory}`, or choose another directory with --out."
-            )
         write_atomically(directory / SETTINGS, write_config(config))
         return cls(directory)
+
+    @staticmethod
+    def check_free(directory: Path) -> None:
+        """Refuse a place where there is something already."""
+        if directory.is_file():
+            raise NuggetError(f"{directory} is a file; choose another directory with --out.")
+        if (directory / DATABASE).exists() or (directory / SETTINGS).exists():
+            raise NuggetError(
+                f"{directory} already holds a search: continue it with `nugget search --resume "
+                f"{directory}`, or choose another directory with --out or another --seed."
+            )
 
     @classmethod
     def open(cls, directory: Path) -> Store:
@@ -111,7 +134,7 @@ class Store:
         return read_config(self.directory / SETTINGS)
 
     def append(self, record: Record) -> None:
-        """Write one evaluation, for good."""
+        """Write one evaluation."""
         pairs: dict[str, Any] = {
             "iteration": record.iteration,
             "generator": record.generator,
@@ -120,9 +143,9 @@ class Store:
             "engine_seconds": record.engine_seconds,
             "surrogate_seconds": record.surrogate_seconds,
             "proposal": record.proposal,
-            "learnt": record.learnt,
+            "n_observed": record.n_observed,
         }
-        for name in ("predicted", "sigma", "acquisition"):
+        for name in ("predicted", "std", "acquisition"):
             value = getattr(record, name)
             if value is not None:
                 pairs[name] = value
@@ -130,8 +153,8 @@ class Store:
             pairs["failed"] = True
         # Text goes into `data`: ASE refuses key-value pairs such as "nan" that look like numbers.
         data: dict[str, Any] = {"failure": record.failure, "reason": record.reason}
-        if record.asked is not None:
-            data["asked"] = record.asked
+        if record.proposed_positions is not None:
+            data["proposed_positions"] = record.proposed_positions
         self._database.write(record.atoms, data=data, **pairs)
 
     def records(self) -> list[Record]:
@@ -139,7 +162,7 @@ class Store:
         return [_record(row) for row in self._database.select(sort="iteration")]
 
     def keep_pending(self, records: Sequence[Record]) -> None:
-        """Write down what is in flight, in place of what was; exact to the last bit."""
+        """Replace the file of what is in flight; exact to the last bit."""
         path = self.directory / PENDING
         if records:
             write_atomically(path, encode([_pending_dict(record) for record in records]))
@@ -148,7 +171,7 @@ class Store:
 
     @property
     def has_pending(self) -> bool:
-        """Is there anything that `keep_pending` wrote?"""
+        """Has `keep_pending` written anything?"""
         return (self.directory / PENDING).exists()
 
     def pending(self) -> list[Record]:
@@ -161,29 +184,30 @@ class Store:
         found = [_pending_record(entry) for entry in decode(text)]
         return [record for record in found if record.proposal not in done]
 
+    def keep_end(self, end: End | None) -> None:
+        """Write down how a run ended; None when the next one begins."""
+        path = self.directory / STATUS
+        if end is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, json.dumps(asdict(end), indent=1) + "\n")
+
+    def end(self) -> End | None:
+        """How the last run ended; None while one is under way, or after a kill."""
+        try:
+            return End(**json.loads((self.directory / STATUS).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
     def log(self, text: str) -> None:
         """Append a line with the time to the log."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with open(self.directory / LOG, "a", encoding="utf-8") as file:
             file.write(f"{stamp}  {text}\n")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Only one process at a time works on a search."""
-        with open(self.directory / LOCK, "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                owner = json.loads(file.read() or "{}").get("pid", "unknown")
-                raise NuggetError(
-                    f"{self.directory} is in use by process {owner}: wait for it, or stop it."
-                ) from None
-            file.seek(0)
-            file.truncate()
-            json.dump({"pid": os.getpid()}, file)
-            file.flush()
-            yield
+        return locked(self.directory)
 
 
 def _record(row: Any) -> Record:
@@ -196,21 +220,21 @@ def _record(row: Any) -> Record:
         failure=str(row.data.get("failure", "")),
         reason=str(row.data.get("reason", "")),
         predicted=_maybe(pairs, "predicted"),
-        sigma=_maybe(pairs, "sigma"),
+        std=_maybe(pairs, "std"),
         scale=float(pairs["scale"]),
         kappa=float(pairs["kappa"]),
         acquisition=_maybe(pairs, "acquisition"),
         engine_seconds=float(pairs["engine_seconds"]),
         surrogate_seconds=float(pairs["surrogate_seconds"]),
         proposal=int(pairs.get("proposal", UNFINISHED)),
-        learnt=int(pairs.get("learnt", UNFINISHED)),
-        asked=row.data.get("asked"),
+        n_observed=int(pairs.get("n_observed", UNFINISHED)),
+        proposed_positions=row.data.get("proposed_positions"),
     )
 
 
-# What is known of an evaluation before it is done, besides its structure.
+# What a record holds before the evaluation is done, besides the structure.
 _EXPECTED = (
-    "proposal", "learnt", "generator", "predicted", "sigma", "scale", "kappa", "acquisition",
+    "proposal", "n_observed", "generator", "predicted", "std", "scale", "kappa", "acquisition",
     "surrogate_seconds",
 )  # fmt: skip
 
@@ -229,14 +253,3 @@ def _pending_record(entry: dict[str, Any]) -> Record:
 
 def _maybe(pairs: dict[str, Any], name: str) -> float | None:
     return float(pairs[name]) if name in pairs else None
-
-
-def write_atomically(path: Path, text: str, wait: bool = True) -> None:
-    """The old file or the new one, never half of it; `wait` until it is safe on the disk."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        if wait:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(partial, path)

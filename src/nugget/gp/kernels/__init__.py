@@ -1,5 +1,7 @@
 """Covariance functions of environments."""
 
-from nugget.gp.kernels.rbf import RBF, Inducing, KernelRows, SelfSum
+from nugget.gp.kernels.base import Inducing, Kernel, KernelRows, SelfSum
+from nugget.gp.kernels.rbf import RBF
+from nugget.gp.kernels.stationary import StationaryKernel
 
-__all__ = ["RBF", "Inducing", "KernelRows", "SelfSum"]
+__all__ = ["RBF", "Inducing", "Kernel", "KernelRows", "SelfSum", "StationaryKernel"]

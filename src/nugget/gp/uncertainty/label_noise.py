@@ -1,7 +1,7 @@
 """The label-noise committee: exact (infinitely many members) or sampled.
 
-Every variant is one pair (W, ρ): deviations δ(X) = κW + N_X ρ, σ = |δ|, ∇σ = (Wδ/σ)·∇κ. The blocks
-are kept for unit noise levels, so that calibrating the levels needs no refit:
+Every variant is one pair (W, ρ): deviations δ(X) = k_sum·W + N_X ρ, σ = |δ|, ∇σ = (Wδ/σ)·∇k_sum.
+The blocks are kept for unit noise levels, so that calibrating the levels needs no refit:
 
 - label:  W_l = C·diag(N_s) on energy rows,
 - force:  W_f = C on force (and stress) rows,
@@ -10,32 +10,28 @@ are kept for unit noise levels, so that calibrating the levels needs no refit:
 Exact: W = [σ_l W_l, σ_lf W_f, σ_p w_p]. Sampled: the same blocks times Gaussian draws, added up.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nugget._compiled.simd import aligned
+from nugget._compiled.arrays import Bools, Floats
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import SIGMA_ROAD, sigma_roads
-from nugget.gp.linalg import (
-    compress,
-    compress_gram,
-    inverse_gram,
-    right_solve,
-    solve,
-)
-from nugget.gp.regression import ENERGY, SparseRegression
-
-Array = NDArray[np.float64]
-Numbers = NDArray[np.float64] | NDArray[np.int64]
+from nugget.gp.labels import ENERGY
+from nugget.gp.linalg import compress, compress_gram, inverse_gram, right_solve, solve
+from nugget.gp.regression import SparseRegression
+from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.registry import registered
 
 # |κU⁻¹|² <= k(X, X) <= N²θ₀, so leaving out directions of UW smaller than TOLERANCE/√θ₀ lowers σ²
 # by at most (TOLERANCE·N·σ_level)²: below 1e-6 of σ wherever σ > 0.007·N·σ_level.
 TOLERANCE = 1e-5
 
 
+@registered("uncertainty")
 @dataclass(frozen=True)
 class LabelNoise:
     """Noise levels of the committee, and how many members it has (None: the exact limit).
@@ -56,24 +52,41 @@ class LabelNoise:
         if self.members is not None and self.members < 1:
             raise NuggetError(f"LabelNoise members is {self.members}; None is the exact limit.")
 
-    def fit(self, regression: SparseRegression, rng: np.random.Generator) -> "Committee":
+    def fit(
+        self,
+        regression: SparseRegression,
+        rng: np.random.Generator,
+        environments: EnvironmentRows | None = None,
+        noise: float | None = None,
+    ) -> Committee:
         """The committee of a fitted regression (`rng` is used by sampled members only)."""
         if self.members is None:
             label, force, prior = _exact_blocks(regression)
             return Committee(self, label, force, prior, np.ones(1))
         return _sampled(self, regression, rng)
 
+    def from_state(self, state: dict[str, Floats]) -> Committee:
+        """A committee from the arrays of `Committee.state`, bit for bit."""
+        blocks = {name: np.ascontiguousarray(state[name], float) for name in _BLOCKS}
+        return Committee(self, **blocks, scale=float(state["scale"]))
+
+
+_BLOCKS = ("label", "force", "prior", "rho")
+
 
 @dataclass(frozen=True)
-class Committee:
+class Committee(LinearUncertainty):
     """Fitted unit blocks (m, q) and the levels they are used with."""
 
     settings: LabelNoise
-    label: Array
-    force: Array
-    prior: Array
-    rho: Array  # unit shifts of the prior block
+    label: Floats
+    force: Floats
+    prior: Floats
+    rho: Floats  # unit shifts of the prior block
     scale: float = 1.0
+
+    has_members: ClassVar[bool] = True
+    level_names: ClassVar[tuple[str, ...]] = ("label", "force", "prior")
 
     @property
     def sampled(self) -> bool:
@@ -81,7 +94,7 @@ class Committee:
 
     def with_levels(
         self, label: float | None = None, prior: float | None = None, force: float | None = None
-    ) -> "Committee":
+    ) -> Committee:
         """The same committee with other noise levels; no refit."""
         old = self.settings
         new = LabelNoise(
@@ -92,18 +105,23 @@ class Committee:
         )
         return replace(self, settings=new)
 
-    def with_scale(self, scale: float) -> "Committee":
+    def with_scale(self, scale: float) -> Committee:
         """The same committee with every σ multiplied by `scale`."""
         return replace(self, scale=float(scale))
 
+    def calibrated_as(self, old: Committee) -> Committee:
+        """This committee with the noise levels and the factor of an older one."""
+        levels = {name: getattr(old.settings, name) for name in self.level_names}
+        return self.with_levels(**levels).with_scale(old.scale)
+
     @property
-    def levels(self) -> Array:
+    def levels(self) -> Floats:
         """(σ_l, σ_lf, σ_p), in the order of the unit blocks."""
         s = self.settings
         return np.array([s.label, s.force, s.prior])
 
     @cached_property
-    def weights(self) -> tuple[Array, Array]:
+    def weights(self) -> tuple[Floats, Floats]:
         """(W, ρ) at the present levels and scale."""
         s_l, s_f, s_p = self.scale * self.levels
         if self.sampled:
@@ -114,63 +132,28 @@ class Committee:
         w = np.ascontiguousarray(np.concatenate(kept, axis=1))
         return w, rho[rho.size - w.shape[1] :]
 
-    @cached_property
-    def columns(self) -> tuple[Array, Array]:
-        """(Wᵀ, ρ), as the compiled loops want them."""
-        w, rho = self.weights
-        return aligned(w.T), rho
-
-    def deviations(self, kappa: Array, sizes: Numbers) -> Array:
-        """δ = κW + Nρ (B, q)."""
-        w, rho = self.weights
-        delta: Array = kappa @ w
-        delta += np.multiply.outer(sizes, rho)
-        return delta
-
-    def sigma_alone(self, kappa: Array, sizes: Numbers) -> Array:
-        """σ (B,) for those who do not go on to its gradient: one pass over W instead of two."""
-        return norms(self.deviations(kappa, sizes))
-
-    def sigma(self, kappa: Array, sizes: Numbers) -> tuple[Array, Array]:
-        """σ (B,) and b (B, m) with ∇σ = b·∇κ; b is 0 where σ is 0."""
-        nothing = np.zeros(kappa.shape[1])
-        _, sigma, b = sigma_roads(kappa, sizes, nothing, SIGMA_ROAD, *self.columns, np.empty(0))
-        return sigma, b[0]
-
-    def local(self, k_rows: Array) -> Array:
-        """σ of each environment's own energy (n,), from kernel rows (n, m)."""
-        return norms(self.deviations(k_rows, np.ones(k_rows.shape[0])))
-
-    def rows_sigma(self, rows: Array) -> Array:
-        """σ of linear labels without a shift (force components), |A W| (p,)."""
-        return norms(rows @ self.weights[0])
-
-    def unit_deviations(self, kappa: Array, sizes: Array) -> tuple[Array, Array, Array]:
+    def unit_deviations(self, k_sum: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:
         """δ_l, δ_lf, δ_p for unit levels (each (B, q))."""
         return (
-            kappa @ self.label,
-            kappa @ self.force,
-            kappa @ self.prior + np.multiply.outer(sizes, self.rho),
+            k_sum @ self.label,
+            k_sum @ self.force,
+            k_sum @ self.prior + np.multiply.outer(sizes, self.rho),
         )
 
-    def unit_gram(self, kappa: Array, sizes: Array) -> Array:
+    def unit_gram(self, k_sum: Floats, sizes: Floats) -> Floats:
         """(B, 3, 3) with σ² = scale²·sᵀGs for levels s = (σ_l, σ_lf, σ_p); diagonal when exact."""
-        parts = self.unit_deviations(kappa, sizes)
-        gram = np.zeros((kappa.shape[0], 3, 3))
+        parts = self.unit_deviations(k_sum, sizes)
+        gram = np.zeros((k_sum.shape[0], 3, 3))
         for a in range(3):
             for b in range(3):
                 if a == b or self.sampled:
                     gram[:, a, b] = np.einsum("bq,bq->b", parts[a], parts[b])
         return gram
 
-    def unit_variances(self, kappa: Array, sizes: Array) -> Array:
-        """(B, 3): the variances that σ_l, σ_lf and σ_p of 1 would cause, each alone."""
-        return np.einsum("baa->ba", self.unit_gram(kappa, sizes)).copy()
-
     def members(
-        self, alpha: Array, rng: np.random.Generator, n: int | None = None
-    ) -> tuple[Array, Array]:
-        """Weights (n, m) and shifts per atom (n,) of single members: E_k(X) = κ·a_k + N_X s_k.
+        self, alpha: Floats, rng: np.random.Generator, n: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Weights (n, m) and shifts per atom (n,) of single members: E_k(X) = k_sum·a_k + N_X s_k.
 
         A sampled committee gives its own (n of them at random, or all), the exact one fresh draws.
         """
@@ -185,57 +168,13 @@ class Committee:
         draws = rng.standard_normal((10 if n is None else n, w.shape[1]))
         return alpha + draws @ w.T, draws @ rho
 
-    def thinned(self, kappa: Array, tolerance: float = 1e-4) -> "Committee":
-        """An exact committee with fewer columns, for speed with single structures.
-
-        For every row of `kappa` (the training structures, say) the label part and the force part
-        of σ keep their values to the relative `tolerance`. Elsewhere the loss is larger: on gold
-        clusters unlike any in the training set it was 100 times the default, i.e. 1 %.
-        """
-        if self.sampled:
-            return self
-        label, force = (_thin(block, kappa, tolerance) for block in (self.label, self.force))
-        return replace(self, label=label, force=force)
-
-    def state(self) -> dict[str, Array]:
-        """Plain arrays that `from_state` turns back into the same committee, bit for bit."""
-        s = self.settings
-        members = -1.0 if s.members is None else float(s.members)
-        return {
-            "settings": np.array([s.label, s.prior, s.force, members, self.scale]),
-            "label": self.label,
-            "force": self.force,
-            "prior": self.prior,
-            "rho": self.rho,
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Array]) -> "Committee":
-        label, prior, force, members, scale = (float(v) for v in state["settings"])
-        settings = LabelNoise(label, prior, force, None if members < 0 else int(members))
-        w_l, w_f, w_p, rho = (
-            np.ascontiguousarray(state[name], float) for name in ("label", "force", "prior", "rho")
-        )
-        return cls(settings, w_l, w_f, w_p, rho, scale)
+    def state(self) -> dict[str, Floats]:
+        """Plain arrays that `LabelNoise.from_state` turns back into the same committee."""
+        blocks = {name: getattr(self, name) for name in _BLOCKS}
+        return {"scale": np.array(self.scale), **blocks}
 
 
-def norms(rows: Array) -> Array:
-    """Euclidean norm of every row."""
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
-
-
-def _thin(block: Array, kappa: Array, tolerance: float) -> Array:
-    """The principal directions of the deviations κW, as few as keep every row's norm."""
-    deviations = kappa @ block
-    total = np.einsum("bq,bq->b", deviations, deviations)
-    deviations /= np.sqrt(np.where(total > 0.0, total, 1.0))[:, None]
-    _, axes = np.linalg.eigh(deviations.T @ deviations)  # smallest first
-    lost = np.cumsum((deviations @ axes) ** 2, axis=1).max(axis=0, initial=0.0)
-    first = int(np.searchsorted(lost, 2.0 * tolerance))  # |δ'| = |δ|√(1 − lost)
-    return np.ascontiguousarray(block @ axes[:, first:])
-
-
-def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
+def _exact_blocks(regression: SparseRegression) -> tuple[Floats, Floats, Floats]:
     """(W_l, W_f, w_p) for unit levels, none with more columns than inducing points."""
     reg = regression
     energy = reg.kind == ENERGY
@@ -259,7 +198,7 @@ def _exact_blocks(regression: SparseRegression) -> tuple[Array, Array, Array]:
     return w_l, w_f, w_p
 
 
-def _force_gram(reg: SparseRegression, energy: NDArray[np.bool_], q_e: Array) -> Array:
+def _force_gram(reg: SparseRegression, energy: Bools, q_e: Floats) -> Floats:
     """(U W_f)(U W_f)ᵀ, without touching the many force rows.
 
     QᵀQ = I gives Q_FᵀQ_F = I − Q_EᵀQ_E − TᵀT with T = R⁻¹. Rows whose noise differs from the most

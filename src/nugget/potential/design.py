@@ -1,0 +1,139 @@
+"""Design rows: energies, forces and stresses as rows of one linear system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nugget._compiled.arrays import Floats
+from nugget.descriptors.base import Environments
+from nugget.gp.kernels import Inducing, Kernel, KernelRows
+from nugget.gp.labels import FORCE, STRESS, Labels
+from nugget.gp.points import Points
+from nugget.potential._gradient_loops import scatter
+from nugget.potential.priors import Prior
+from nugget.potential.training import Training
+from nugget.structures.labels import VOIGT
+
+# Stress is a derivative per volume: σ_F per Å² of cell surface, for a cell of about this many Å².
+_STRESS_AREA = 25.0
+
+
+def label_rows(
+    training: Training,
+    env: Environments,
+    inducing: Inducing,
+    prior: Prior,
+    noise: float,
+    force_noise: float,
+    progress: Callable[[int, int], None] | None = None,
+) -> Labels:
+    """Rows of A, labels minus prior, and their noise, structure by structure.
+
+    Energy, forces, stress of the first structure, then of the second: appending structures appends
+    rows, which is what lets a regression grow.
+    """
+    batch = training.batch
+    before = prior.evaluate(batch, env.pairs)
+    points = Points(env.values, batch.offsets, env.species)
+    y = training.energy - np.add.reduceat(before.energies, batch.offsets[:-1])
+    energies = Labels.energies(_kernel_sums(inducing, points), y, noise, batch.sizes.astype(float))
+    has_forces, has_stress = training.has_forces, training.has_stress
+    if not (has_forces.any() or has_stress.any()):
+        return energies
+    slope = np.zeros_like(batch.positions) if before.gradient is None else before.gradient
+    strained = np.zeros((len(batch), 3, 3)) if before.strain is None else before.strain
+    parts = []
+    for s in range(len(batch)):
+        parts.append(_one(energies, s))
+        if has_forces[s] or has_stress[s]:
+            rows = inducing.forward(points.select([s]))
+            one = env.select(np.array([s]))
+            grad, strain = gradient_rows(one, rows, strain=bool(has_stress[s]))
+        if has_forces[s]:
+            atoms = slice(batch.offsets[s], batch.offsets[s + 1])
+            labels = (training.forces[atoms] + slope[atoms]).ravel()
+            parts.append(_plain(-grad.reshape(-1, len(inducing)), labels, force_noise, FORCE))
+        if has_stress[s] and strain is not None:
+            volume = abs(np.linalg.det(batch.cells[s]))
+            voigt = np.stack([0.5 * (strain[0, a, b] + strain[0, b, a]) for a, b in VOIGT])
+            known = np.array([0.5 * (strained[s, a, b] + strained[s, b, a]) for a, b in VOIGT])
+            labels = training.stress[s] - known / volume
+            parts.append(_plain(voigt / volume, labels, force_noise / _STRESS_AREA, STRESS))
+        if progress is not None:
+            progress(s + 1, len(batch))
+    return Labels.concatenate(parts)
+
+
+def _one(labels: Labels, row: int) -> Labels:
+    r = slice(row, row + 1)
+    return Labels(labels.rows[r], labels.y[r], labels.noise[r], labels.count[r], labels.kind[r])
+
+
+def _plain(rows: Floats, y: Floats, noise: float, kind: int) -> Labels:
+    p = len(y)
+    return Labels(rows, y, np.full(p, noise), np.zeros(p), np.full(p, kind))
+
+
+def _kernel_sums(inducing: Inducing, points: Points) -> Floats:
+    """Kernel sums of all structures, in pieces that fit the cache."""
+    step = max(2**22 // (len(inducing) * max(int(points.sizes.max()), 1)), 1)
+    starts = range(0, len(points), step)
+    pieces = [
+        inducing.forward(points.select(np.arange(a, min(a + step, len(points))))).k_sum
+        for a in starts
+    ]
+    return np.concatenate(pieces)
+
+
+def gradient_rows(
+    env: Environments, rows: KernelRows, *, strain: bool = False
+) -> tuple[Floats, Floats | None]:
+    """∂k_sum/∂r of every atom (N, 3, m), and ∂k_sum/∂strain (B, 3, 3, m) if asked for.
+
+    Built only for fitting and for the uncertainty of force components. With J = ∂x_i/∂d of a
+    pair, ∂k_ij/∂d = g_ij (z̃_j − x̃_i)·J/l: one GEMM of all J with the inducing points.
+    """
+    jacobian = env.jacobian()
+    m = rows.n_inducing
+    out = np.zeros((len(env.values), 3, m))
+    sheared = np.zeros((len(env.batch), 3, 3, m)) if strain else np.zeros((0, 3, 3, m))
+    owner = env.owner
+    for part in rows.parts:
+        block = part.block
+        if part.rows is None:
+            chosen = np.arange(len(jacobian.centre))
+            local = jacobian.centre
+        else:
+            position = np.full(len(env.values), -1, dtype=np.int64)
+            position[part.rows] = np.arange(len(part.rows))
+            chosen = np.flatnonzero(position[jacobian.centre] >= 0)
+            local = position[jacobian.centre[chosen]]
+        tangent = jacobian.values[chosen].reshape(3 * len(chosen), env.values.shape[1])
+        own = np.einsum("pcf,pf->pc", jacobian.values[chosen], part.xs[local])
+        scatter(
+            (tangent @ block.zt).reshape(len(chosen), 3, len(block.columns)),
+            own, part.slopes, block.scale, local,
+            jacobian.centre[chosen], jacobian.neighbour[chosen], jacobian.vector[chosen],
+            owner, block.columns, out, sheared,
+        )  # fmt: skip
+    return out, sheared if strain else None
+
+
+def prior_force_variance(env: Environments, kernel: Kernel) -> Floats:
+    """Variance of each force component before any data, (N, 3)."""
+    jacobian = env.jacobian()
+    batch = env.batch
+    out = np.zeros((len(batch.positions), 3))
+    for s in range(len(batch)):
+        a, b = int(batch.offsets[s]), int(batch.offsets[s + 1])
+        mine = np.flatnonzero(env.owner[jacobian.centre] == s)
+        tangent = np.zeros((b - a, 3, b - a, env.values.shape[1]))  # atom moved, axis, centre, f
+        moved, centre = jacobian.neighbour[mine] - a, jacobian.centre[mine] - a
+        for p, row in enumerate(mine):
+            tangent[moved[p], :, centre[p]] += jacobian.values[row]
+            tangent[centre[p], :, centre[p]] -= jacobian.values[row]
+        flat = tangent.reshape(3 * (b - a), b - a, -1)
+        out[a:b] = kernel.tangent_variance(env.values[a:b], env.species[a:b], flat).reshape(-1, 3)
+    return out
