@@ -11,6 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -22,9 +23,10 @@ from ase import Atoms
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.engines import start_directory
-from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.evaluator import Evaluator, check_task
 from nugget.evaluation.outcome import Outcome, atoms_dict, atoms_from
 from nugget.evaluation.plausibility import Judge, settle
+from nugget.evaluation.run import Task
 
 SCRATCH = "scratch"  # inside the directory of the results
 
@@ -74,6 +76,16 @@ def evaluator_settings(engine: EngineConfig, directory: Path | None = None) -> d
         "scratch": scratch,
         "start": start_directory(),
     }
+
+
+def check_engine(engine: EngineConfig) -> None:
+    """Raise NuggetError if evaluations with these settings cannot work here.
+
+    May import the module of `module:factory`: ask for trust first.
+    """
+    names = {field.name for field in fields(Task)}
+    settings = evaluator_settings(engine)
+    check_task(Task(**{key: value for key, value in settings.items() if key in names}))
 
 
 class EvaluationQueue:
