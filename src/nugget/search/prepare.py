@@ -9,7 +9,7 @@ from pathlib import Path
 from ase.cell import Cell
 
 from nugget.errors import NuggetError
-from nugget.evaluation.engines import get_engine
+from nugget.evaluation.queue import check_engine
 from nugget.generators import Problem
 from nugget.search.config import Config, SystemConfig
 from nugget.search.learner import Learner
@@ -49,11 +49,7 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
     """Try everything that a search needs, so that none fails after it has begun."""
     config = with_files(config, {role: str(file) for role, file in files.items()})
     problem = make_problem(config.system, Path())
-    engine = get_engine(config.engine.name)
-    if not engine.installed():
-        raise NuggetError(
-            f"engine {engine.name!r} is not installed. To install it: {engine.how_to_install}"
-        )
+    check_engine(config.engine)
     for atoms in read_references(config, Path()):
         if sorted(atoms.numbers) != sorted(problem.numbers):
             raise NuggetError(
