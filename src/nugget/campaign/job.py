@@ -6,6 +6,7 @@ A search that has ended is only read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
@@ -92,7 +93,8 @@ def given_up(directory: Path, reason: str) -> Outcome:
     """The outcome of a search that ended with an error, with what it had done by then."""
     done = Outcome()
     if (directory / SETTINGS).exists():
-        done = examine(Store.open(directory))
+        with contextlib.suppress(NuggetError):  # what is damaged cannot be counted
+            done = examine(Store.open(directory))
     else:
         directory.mkdir(parents=True, exist_ok=True)
     return replace(done, error=" ".join(reason.split()))
