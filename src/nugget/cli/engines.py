@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nugget.cli._common import Json, emit, facts
+from nugget.cli._common import emit, facts
+from nugget.cli._options import Json
 
 if TYPE_CHECKING:
     from ase import Atoms

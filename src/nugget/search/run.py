@@ -103,7 +103,7 @@ class Run:
             self.config.search.in_flight,
             executor,
             directory=self.store.directory,
-            judge=make_judge(learner),
+            judge=make_judge(self.learner),
         ) as queue:
             self._show(None, found)
             while not found:
