@@ -76,13 +76,13 @@ def test_stopping_and_resuming_changes_nothing(uninterrupted: list[Record], tmp_
     assert result.interrupted
     assert result.evaluations == 2
     assert search.store.end() == result.end
-    Search.resume(tmp_path / "run").run(budget=7)
-    Search.resume(tmp_path / "run").run()
+    Search.resume(tmp_path / "run", trust=True).run(budget=7)
+    Search.resume(tmp_path / "run", trust=True).run()
     assert_equal(Store.open(tmp_path / "run").records(), uninterrupted)
     assert (tmp_path / "run" / "best.extxyz").exists()
 
 
-RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1]).run()"
+RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], trust=True).run()"
 
 
 def evaluated(directory: Path) -> int:
@@ -170,7 +170,7 @@ def test_too_many_failures_in_a_row_stop_the_search(
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     search = Search.create(make_config(settings()), tmp_path / "run")
     with search.store.locked(), pytest.raises(NuggetError, match="is in use by process"):
-        Search.resume(tmp_path / "run").run()
+        Search.resume(tmp_path / "run", trust=True).run()
 
 
 def test_the_reference_ends_the_search(tmp_path: Path, uninterrupted: list[Record]) -> None:
@@ -218,7 +218,7 @@ def test_other_acquisitions_run_and_resume(tmp_path: Path, choice: dict[str, str
     whole.run()
     part = Search.create(config, tmp_path / "part")
     part.run(budget=5)
-    Search.resume(tmp_path / "part").run()
+    Search.resume(tmp_path / "part", trust=True).run()
     assert_equal(part.store.records(), whole.store.records())
 
 
