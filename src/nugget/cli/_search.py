@@ -180,6 +180,8 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
         if report["in_flight"] > 1:
             lost = "The evaluations in flight will be done again; all others are saved."
         typer.echo(lost)
+    if report["status"] == "failed":
+        typer.echo(f"The search failed: {report['reason']}. Repair the engine, then: {again}")
     if report["status"] == "interrupted":
         typer.echo(f"To continue: {again}")
     elif report["status"] == "finished":

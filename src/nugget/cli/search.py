@@ -99,6 +99,8 @@ def search(
         summarise(report, broken_off=result is None)
     if result is None or result.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if result.best is None:
+        raise typer.Exit(1)
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -120,6 +120,9 @@ class Run:
                 self.store.log(f"{len(self.flight)} in flight broken off, they stay pending")
         if found:
             return "found", "the reference was found"
+        if len(learner.records) >= self.budget and not learner.good:
+            last = learner.records[-1]
+            return "failed", f"no evaluation succeeded, the last with {last.failure}: {last.reason}"
         if len(learner.records) >= self.budget:
             return "finished", "the budget is used up"
         if self.stopping():
