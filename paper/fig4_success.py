@@ -41,7 +41,7 @@ def collect(campaign: Path, reference: Path | None = None) -> list[Row]:
             config = store.config()
             search = config.search.model_copy(update={"reference": str(reference)})
             config = config.model_copy(update={"search": search})
-            outcome = examine(config, store.records(), directory)
+            outcome = examine(store, config)
         if outcome is not None:
             seed = int(directory.name.removeprefix("seed-"))
             rows.append(Row(cell_values(directory.parent.name), seed, outcome))

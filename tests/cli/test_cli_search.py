@@ -334,3 +334,12 @@ def test_examples_run(here, name):
     report = parsed("search", f"{name}.toml", "--budget", 6, "--candidates", 3)
     assert report["evaluations"] == 6
     assert report["failures"] == {}
+
+
+def test_a_search_without_a_single_success_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("def make():\n    raise RuntimeError('no [licence]')\n")
+    words = ("search", "Au3", "--engine", "broken:make", "--budget", "2", "--out", "run")
+    result = nugget(*words, code=1)
+    assert "no evaluation succeeded" in " ".join(result.output.split())
+    assert "no [licence]" in result.output

@@ -17,6 +17,7 @@ from nugget.campaign.results import Outcome, examine, has_ended, keep, read_outc
 from nugget.errors import NuggetError
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Search
+from nugget.search.prepare import code_of
 from nugget.search.run import Status
 from nugget.search.store import SETTINGS, Store
 
@@ -73,7 +74,8 @@ def _to_the_end(directory: Path, job: Job) -> Outcome | None:
 
 def _open(directory: Path, job: Job) -> Search:
     if (directory / SETTINGS).exists():
-        return Search.resume(directory)
+        # The campaign's own settings were trusted when it was begun; nothing else is.
+        return Search.resume(directory, trusted=code_of(make_config(job.settings)))
     return Search.create(make_config(job.settings), directory, Path(job.base))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ase import Atoms
 
 from nugget.errors import NuggetError
+from nugget.search.config import Config
 from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, SETTINGS, Record, Store
 from nugget.structures.files import replacing, write_atomically
@@ -69,9 +70,9 @@ def read_outcome(directory: Path) -> Outcome | None:
     return outcome
 
 
-def examine(store: Store) -> Outcome:
-    """The numbers of a search as it stands."""
-    config, records = store.config(), store.records()
+def examine(store: Store, config: Config | None = None) -> Outcome:
+    """The numbers of a search as it stands, judged by other settings if `config` is given."""
+    config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
     best = min((record.energy for record in good), default=None)
     references = read_references(config, store.directory)

@@ -70,10 +70,8 @@ def _short(value: Any) -> str:
 
 
 def _prior(settings: dict[str, Any]) -> str:
-    kind = settings["name"]
-    if kind == "sum":
+    if "parts" in settings:
         return " + ".join(_prior(part) for part in settings["parts"])
-    if kind == "species":
+    if settings["name"] == "species":
         return ", ".join(f"{symbol} {energy:.4f} eV" for symbol, energy in settings["energies"])
-    rest = ", ".join(f"{k}={v}" for k, v in settings.items() if k != "name")
-    return f"{kind}({rest})"
+    return _call(settings)

@@ -85,7 +85,7 @@ def build(
             time_limit=recipe.time_limit,
             relax_steps=recipe.relax_steps,
         )
-        with EvaluationQueue(engine, workers) as queue:
+        with EvaluationQueue(engine, workers, directory=folder) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
             write_sealed(folder / RECIPE, recipe.to_dict())
             if not database.path.exists():

@@ -8,7 +8,7 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def scatter(
     product: Floats,
     own: Floats,

@@ -15,7 +15,7 @@ REPULSION, WELL = 0, 1
 REACH = (1.0, 2.2)
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _pair(kind: int, r: float, bond: float, height: float, stiffness: float) -> tuple[float, float]:
     """φ(r) and φ'(r)."""
     if kind == REPULSION:
@@ -29,7 +29,7 @@ def _pair(kind: int, r: float, bond: float, height: float, stiffness: float) -> 
     return well * left * left, slope * left * left - 4.0 * well * left * r / end**2
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def pair_sum(
     positions: Floats,
     radii: Floats,

@@ -125,7 +125,7 @@ def offsets_of(sizes: Sequence[int] | Ints) -> Ints:
     return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
 
-@njit(cache=True)
+@njit
 def _sound(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> bool:
     """Nothing to look at more closely: no empty, infinite or periodic structure, only elements."""
     for s in range(len(offsets) - 1):

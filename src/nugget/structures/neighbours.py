@@ -85,7 +85,7 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
     return i.astype(np.int64) + start, j.astype(np.int64) + start, shift
 
 
-@njit(cache=True)
+@njit
 def _direct_pairs(
     positions: Floats, offsets: Ints, pbc: Bools, cutoff2: float
 ) -> tuple[Ints, Ints, Floats, Ints, np.bool_]:
