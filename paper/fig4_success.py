@@ -19,7 +19,7 @@ from pathlib import Path
 from nugget.campaign.grid import cell_values
 from nugget.campaign.results import Row, examine, read_csv, read_outcome, write_csv
 from nugget.campaign.summary import Group, compare, describe, grouped
-from nugget.errors import NuggetError
+from nugget.errors import NuggetError, run_script
 from nugget.report.success_figure import success_figure
 from nugget.search.store import Store
 
@@ -124,4 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

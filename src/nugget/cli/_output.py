@@ -10,6 +10,7 @@ from typing import Annotated
 from typer import Option
 
 from nugget.errors import NuggetError
+from nugget.structures.files import refuse_read_only
 
 Force = Annotated[bool, Option("--force", help="Replace a file that exists already.")]
 
@@ -25,5 +26,6 @@ def refuse_existing(path: Path, force: bool, inputs: Iterable[Path] = ()) -> Non
         raise NuggetError(
             f"{path} exists already; choose another name, or add --force to replace it."
         )
+    refuse_read_only(path)
     if not os.access(parent, os.W_OK):
         raise NuggetError(f"{path} cannot be written: its directory is read-only.")

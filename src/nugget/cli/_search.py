@@ -20,8 +20,7 @@ from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Result, Search
 from nugget.search.prepare import code_of
-from nugget.search.run import BEST
-from nugget.search.store import DATABASE
+from nugget.search.store import BEST, DATABASE
 
 
 def read_settings(

@@ -240,6 +240,12 @@ def _write(path: Path, images: list[Atoms]) -> None:
 def _check(folder: Path, recipe: Recipe) -> None:
     """A data set goes on with the recipe that it was begun with; only its count may grow."""
     if not (folder / RECIPE).exists():
+        for name in (DATABASE, *(f"{part}.extxyz" for part in PARTS)):
+            if (folder / name).exists():
+                raise NuggetError(
+                    f"{folder / name} exists already, and is not of a data set with a recipe; "
+                    "choose another directory with --out."
+                )
         return
     old = read_recipe(folder)
     if different := recipe.differs_from(old):

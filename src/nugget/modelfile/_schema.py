@@ -68,6 +68,7 @@ _ARRAYS: dict[str, tuple[str, Shape]] = {
     "labels/stress": ("f8", ("b", 6)),
 }
 _OPTIONAL = {"regression/r", "regression/z"}
+_HUGE = 1e100  # squares of larger numbers overflow
 _MAY_LACK = ("labels/forces", "labels/stress")  # NaN: there is no such label
 
 
@@ -129,7 +130,10 @@ def _wrong_values(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, A
     )
     yield "regression/count is negative", (a["regression/count"] < 0).any()
     for name in ("regression/noise", "regression/amplitude", "uncertainty/scale"):
-        yield f"{name} is not positive", name in a and not (a[name] > 0).all()
+        yield (
+            f"{name} is not positive, or beyond all measure",
+            name in a and not ((a[name] > 0) & (a[name] < _HUGE)).all(),
+        )
     yield "regression/jitter is negative", a["regression/jitter"] < 0
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     for name, rows in (("labels/forces", owner), ("labels/stress", np.arange(len(offsets) - 1))):

@@ -17,10 +17,8 @@ from nugget.evaluation.queue import EvaluationQueue
 from nugget.search.learner import Learner
 from nugget.search.records import complete, make_judge, make_pending
 from nugget.search.reference import is_found
-from nugget.search.store import End, Ended, Record, Store
+from nugget.search.store import BEST, End, Ended, Record, Store
 from nugget.structures.files import replacing
-
-BEST = "best.extxyz"
 
 
 @dataclass(frozen=True, eq=False)

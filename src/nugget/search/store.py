@@ -34,7 +34,7 @@ from nugget.structures.files import locked, write_atomically
 from nugget.structures.sealed import read_sealed, write_sealed
 
 DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
-PENDING, STATUS = "pending.json", "status.json"
+PENDING, STATUS, BEST = "pending.json", "status.json", "best.extxyz"
 UNFINISHED = -1
 
 
@@ -129,6 +129,8 @@ class Store:
                 f"{directory} already holds a search: continue it with `nugget search --resume "
                 f"{directory}`, or choose another directory with --out or another --seed."
             )
+        if (directory / BEST).exists():
+            raise NuggetError(f"{directory / BEST} exists already; choose another --out.")
 
     @classmethod
     def open(cls, directory: Path) -> Store:

@@ -13,6 +13,8 @@ from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget._compiled.jit import njit
 from nugget.errors import NuggetError
 
+_HEAVIEST = 118  # the largest atomic number: compiled loops look elements up in tables
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -113,7 +115,7 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
             cells=np.array([atoms.cell.array for atoms in images]),
             pbc=np.array([atoms.pbc for atoms in images]),
         )
-    if not _sound(batch.positions, batch.offsets, batch.pbc):
+    if not _sound(batch.positions, batch.numbers, batch.offsets, batch.pbc):
         _check(batch)
     return batch
 
@@ -124,13 +126,15 @@ def offsets_of(sizes: Sequence[int] | Ints) -> Ints:
 
 
 @njit
-def _sound(positions: Floats, offsets: Ints, pbc: Bools) -> bool:
-    """Nothing to look at more closely: no empty, infinite or periodic structure."""
+def _sound(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> bool:
+    """Nothing to look at more closely: no empty, infinite or periodic structure, only elements."""
     for s in range(len(offsets) - 1):
         if offsets[s] == offsets[s + 1] or pbc[s, 0] or pbc[s, 1] or pbc[s, 2]:
             return False
     total = 0.0
     for i in range(len(positions)):
+        if numbers[i] < 0 or numbers[i] > _HEAVIEST:
+            return False
         for axis in range(3):
             total += positions[i, axis] * positions[i, axis]
     return np.isfinite(total)
@@ -140,6 +144,14 @@ def _check(batch: Batch) -> None:
     sizes = batch.sizes
     if not sizes.all():
         raise NuggetError(f"Structure {int(np.argmin(sizes))} has no atoms: remove it.")
+    odd = (batch.numbers < 0) | (batch.numbers > _HEAVIEST)
+    if odd.any():
+        row = int(np.argmax(odd))
+        s = int(np.searchsorted(batch.offsets, row, side="right")) - 1
+        raise NuggetError(
+            f"Structure {s}, atom {row - batch.offsets[s]}: there is no element with the atomic "
+            f"number {batch.numbers[row]}; repair or remove the structure."
+        )
     if not np.isfinite(batch.positions).all():
         row = int(np.flatnonzero(~np.isfinite(batch.positions).all(axis=1))[0])
         s = int(np.searchsorted(batch.offsets, row, side="right")) - 1

@@ -36,7 +36,7 @@ class Database:
             try:
                 with ase.db.connect(partial, type="db", use_lock_file=False) as database:
                     # Plain text: ASE makes arrays of lists of numbers.
-                    database.metadata = {"nugget": json.dumps(metadata, sort_keys=True)}
+                    database.metadata = {"nugget": json.dumps(metadata)}
             except sqlite3.Error as error:
                 raise NuggetError(f"{path} could not be written: {error}.") from error
         return cls(path)
@@ -44,6 +44,7 @@ class Database:
     def metadata(self) -> dict[str, Any]:
         """What `create` was given; nothing if an earlier version made the database."""
         try:
+            self._check()
             return dict(json.loads(self._database.metadata.get("nugget", "{}")))
         except Exception as error:
             raise self._damaged(error) from error
@@ -74,6 +75,9 @@ class Database:
         connection = sqlite3.connect(self.path)
         try:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'systems'")
+            if found == "ok" and not tables.fetchall():  # ASE would make them anew
+                found = "its tables are missing"
         finally:
             connection.close()
         if found != "ok":

@@ -27,8 +27,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
     If the block fails, the old file stays as it was; one that is read-only is refused. With `sync`,
     the new one is on the disk before it replaces the old one.
     """
-    if path.is_file() and not path.stat().st_mode & _WRITABLE:
-        raise NuggetError(f"{path} is read-only; choose another name, or `chmod u+w` it.")
+    refuse_read_only(path)
     partial = path.with_name(f".{os.getpid()}.{threading.get_native_id()}.partial.{path.name}")
     try:
         yield partial
@@ -40,6 +39,12 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         raise NuggetError(f"{path} could not be written: {error.strerror or error}.") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def refuse_read_only(path: Path) -> None:
+    """A file without write permission is meant to stay, although its directory could lose it."""
+    if path.is_file() and not path.stat().st_mode & _WRITABLE:
+        raise NuggetError(f"{path} is read-only; choose another name, or `chmod u+w` it.")
 
 
 def write_atomically(path: Path, content: str | bytes, sync: bool = True) -> None:

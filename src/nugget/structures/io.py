@@ -18,6 +18,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import all_properties
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.data import chemical_symbols
 from ase.db import connect
 from ase.io.formats import UnknownFileTypeError
 
@@ -60,7 +61,13 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     images = [found] if isinstance(found, Atoms) else list(found)
     if not images:
         raise NuggetError(f"{path} holds no structures at index {index}.")
-    return [_with_stored_uncertainties(atoms) for atoms in images]
+    for k, atoms in enumerate(images):
+        if not np.isin(atoms.numbers, range(len(chemical_symbols))).all():
+            raise NuggetError(f"{path}: structure {k} holds atomic numbers that no element has.")
+    try:
+        return [_with_stored_uncertainties(atoms) for atoms in images]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise NuggetError(f"{path}: stored uncertainties are no numbers ({error}).") from error
 
 
 def _read(path: Path, index: int | slice) -> Any:
