@@ -96,7 +96,7 @@ def backward(
     return by_position, strain
 
 
-@njit
+@njit(forceinline=True)
 def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
     index = np.empty(len(numbers), dtype=np.int64)
@@ -122,7 +122,7 @@ def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: F
     return np.flatnonzero(found)
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def coefficients(
     positions: Floats,
     species: Ints,
