@@ -10,8 +10,8 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Bools, Floats, Ints
-from nugget._compiled.jit import njit
 from nugget.errors import NuggetError
+from nugget.structures._loops import is_sound
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
             cells=np.array([atoms.cell.array for atoms in images]),
             pbc=np.array([atoms.pbc for atoms in images]),
         )
-    if not _sound(batch.positions, batch.offsets, batch.pbc):
+    if not is_sound(batch.positions, batch.offsets, batch.pbc):
         _check(batch)
     return batch
 
@@ -121,19 +121,6 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
 def offsets_of(sizes: Sequence[int] | Ints) -> Ints:
     """Where each part begins when parts of these sizes stand one after the other, (B + 1,)."""
     return np.array([0, *accumulate(sizes)], dtype=np.int64)
-
-
-@njit
-def _sound(positions: Floats, offsets: Ints, pbc: Bools) -> bool:
-    """Nothing to look at more closely: no empty, infinite or periodic structure."""
-    for s in range(len(offsets) - 1):
-        if offsets[s] == offsets[s + 1] or pbc[s, 0] or pbc[s, 1] or pbc[s, 2]:
-            return False
-    total = 0.0
-    for i in range(len(positions)):
-        for axis in range(3):
-            total += positions[i, axis] * positions[i, axis]
-    return np.isfinite(total)
 
 
 def _check(batch: Batch) -> None:
