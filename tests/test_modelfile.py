@@ -326,7 +326,7 @@ def test_code_named_in_a_file_is_not_run_unasked(tmp_path):
     prior = [CalculatorPrior("ase.calculators.emt:EMT"), SpeciesEnergies()]
     pot = Potential(SOAP(["Au"], 5.0), prior=prior).fit(TRAIN)
     pot.save(tmp_path / "model")
-    with pytest.raises(NuggetError, match="trust_code=True"):
+    with pytest.raises(NuggetError, match="If you trust it, say --trust"):
         load(tmp_path / "model")
     same_bits(pot, load(tmp_path / "model", trust_code=True))
 
@@ -334,7 +334,15 @@ def test_code_named_in_a_file_is_not_run_unasked(tmp_path):
         header["prior"] = {"name": "species", "energies": None}
 
     path = edited(tmp_path / "model", tmp_path / "hidden", hidden)
-    with pytest.raises(NuggetError, match="trust_code=True"):
+    with pytest.raises(NuggetError, match="If you trust it, say --trust"):
+        load(path)
+
+    def program(header, arrays):
+        for name in ("prior", "fitted_prior"):
+            header[name] = {"name": "calculator", "engine": "vasp", "options": [["command", "rm"]]}
+
+    path = edited(tmp_path / "model", tmp_path / "program", program)
+    with pytest.raises(NuggetError, match="would run 'vasp:command=rm'"):
         load(path)
     # A name that this installation knows is no such risk.
     pot = Potential(SOAP(["Au"], 5.0), prior=CalculatorPrior("emt")).fit(TRAIN)

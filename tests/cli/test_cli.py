@@ -297,7 +297,7 @@ def test_bad_files(here):
 def test_bad_settings(here):
     start = ("fit", here / "train.extxyz.gz", "-o", here / "never.model")
     assert "cutoff=0.5 is out of range" in refused(*start, "--cutoff", 0.5)
-    assert "did you mean 'gfn1-xtb'" in refused(*start, "--prior", "gfn-xtb")
+    assert "did you mean 'gfn1-xtb'" in refused(*start, "--prior", "gfn1-xt")
     assert "has no stress" in refused(*start, "--stress")
     assert "is no slice" in refused(*start, "-i", "some")
 

@@ -22,6 +22,7 @@ import numpy as np
 import nugget
 from nugget import registry
 from nugget.errors import NuggetError
+from nugget.evaluation.trust import engine_code, require_trust
 from nugget.gp.regression import SparseRegression
 from nugget.modelfile import _archive, _formats
 from nugget.modelfile._archive import Arrays, Damaged
@@ -51,18 +52,15 @@ def save(potential: Potential, path: str | Path) -> None:
 def load(path: str | Path, trust_code: bool = False) -> Potential:
     """Read a potential that `save` wrote, and verify it.
 
-    A prior that is called `module:factory` runs code of that module. Such a file is refused unless
-    `trust_code` says that you know where it comes from.
+    A prior may run code: an engine that is called `module:factory`, or one whose options name a
+    program. Such a file is refused unless `trust_code` says that you know where it comes from, or
+    the code is in the user's list (see `nugget.evaluation.trust`).
     """
     path = Path(path)
     header, arrays = _read(path)
-    engines = [name for prior in PRIORS for name in _foreign_engines(header[prior])]
-    if engines and not trust_code:
-        raise NuggetError(
-            f"{path} has a prior that runs {engines[0]!r}, which may be any code; if you trust the "
-            "file, use --trust, or in Python nugget.modelfile.load(path, trust_code=True)."
-        )
     with _damage_named(path):
+        code = [name for prior in PRIORS for name in _code_of(header[prior])]
+        require_trust(dict.fromkeys(code), str(path), trust_code)
         return _restored(header, arrays)
 
 
@@ -186,10 +184,12 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
         )
 
 
-def _foreign_engines(settings: dict[str, Any]) -> list[str]:
-    if ":" in str(settings.get("engine", "")):
-        return [str(settings["engine"])]
-    return [name for part in settings.get("parts", []) for name in _foreign_engines(part)]
+def _code_of(prior: dict[str, Any]) -> list[str]:
+    """The code that a prior runs, whatever part of it."""
+    own = []
+    if "engine" in prior:
+        own = engine_code(prior["engine"], dict(prior.get("options", ())))
+    return own + [name for part in prior.get("parts", []) for name in _code_of(part)]
 
 
 def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
