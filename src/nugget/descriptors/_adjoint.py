@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def coefficients_adjoint(
     bar: Floats,
     positions: Floats,

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import store
+from nugget.descriptors import _reference
 from nugget.descriptors._basis import (
     harmonics,
     harmonics_gradient,
@@ -20,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.jacobian, fastmath=FAST)
 def jacobian(
     c: Floats,
     positions: Floats,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit, part_end
 from nugget._compiled.simd import load, store
+from nugget.descriptors import _reference
 from nugget.descriptors._adjoint import coefficients_adjoint
 from nugget.descriptors._basis import (
     TOO_CLOSE,
@@ -30,7 +31,7 @@ Ints = NDArray[np.int64]
 _AT_A_TIME = 2**15  # gradients by coefficients that are made together
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.forward, fastmath=FAST)
 def forward(
     positions: Floats,
     numbers: Ints,
@@ -57,7 +58,7 @@ def forward(
     return species, missing, c, close, power_spectrum(c, factor, radials)
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.backward, fastmath=FAST)
 def backward(
     grad: Floats,
     c: Floats,
@@ -96,7 +97,7 @@ def backward(
     return by_position, strain
 
 
-@njit
+@njit(forceinline=True)
 def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
     index = np.empty(len(numbers), dtype=np.int64)
@@ -108,7 +109,7 @@ def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     return index, missing
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.coincident, fastmath=FAST)
 def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: Floats) -> Ints:
     """Structures in which two atoms are closer than TOO_CLOSE."""
     found = np.zeros(len(pair_offsets) - 1, dtype=np.bool_)
@@ -122,7 +123,7 @@ def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: F
     return np.flatnonzero(found)
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def coefficients(
     positions: Floats,
     species: Ints,

@@ -11,7 +11,7 @@ from nugget._compiled.simd import Vec4, broadcast, load, store, store_columns, t
 Floats = NDArray[np.float64]
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Floats:
     """x = factor_l Σ_m c_lmν c_lmν' with ν ≤ ν', in DScribe's order: species pair, l, n, n'."""
     n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), (len(radials) + 3) // 4 * 4
@@ -37,7 +37,7 @@ def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Float
     return x
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def power_spectrum_adjoint(
     c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...], begin: int, end: int
 ) -> Floats:

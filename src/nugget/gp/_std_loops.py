@@ -9,7 +9,28 @@ from nugget._compiled.simd import broadcast, load, store
 SIGMA_ROAD = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
 
 
-@njit(fastmath=FAST | {"reassoc"})
+def std_reference(
+    k_sum: NDArray[np.float64],
+    sizes: NDArray[np.float64] | NDArray[np.int64],
+    alpha: NDArray[np.float64],
+    coefficients: NDArray[np.float64],
+    wt: NDArray[np.float64],
+    rho: NDArray[np.float64],
+    prior_variance: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """`sigma_roads` in NumPy."""
+    delta = k_sum @ wt.T + np.multiply.outer(sizes, rho)
+    square, sign = np.sum(delta**2, axis=1), 1.0
+    if len(prior_variance):
+        square, sign = np.maximum(prior_variance - square, 0.0), -1.0
+    std = np.sqrt(square)
+    unit = np.divide(delta, std[:, None], where=std[:, None] != 0.0, out=np.zeros_like(delta))
+    b = sign * unit @ wt
+    on_mean, on_std = coefficients.T[:, :, None, None]
+    return k_sum @ alpha, std, on_mean * alpha + on_std * b
+
+
+@njit(reference=std_reference, fastmath=FAST | {"reassoc"})
 def sigma_roads(
     kappa: NDArray[np.float64],
     sizes: NDArray[np.float64] | NDArray[np.int64],

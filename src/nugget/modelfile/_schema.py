@@ -88,8 +88,8 @@ def check_arrays(header: Mapping[str, Any], arrays: Arrays, potential: Potential
     """Names, types, shapes, finite numbers, and all numbers that count or point to something."""
     sizes = _check_shapes(arrays, _ARRAYS, {"f": potential.descriptor.n_features})
     summary = header["summary"]
-    told = [summary[name] for name in ("inducing_points", "features", "labels", "structures")]
-    if told != [sizes[letter] for letter in "mfpb"] or summary["atoms"] != sizes["n"]:
+    stated = [summary[name] for name in ("inducing_points", "features", "labels", "structures")]
+    if stated != [sizes[letter] for letter in "mfpb"] or summary["atoms"] != sizes["n"]:
         raise Damaged("its summary does not fit its arrays")
     if ("regression/r" in arrays) != ("regression/z" in arrays):
         raise Damaged("regression/r and regression/z belong together")

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import njit, part_end
 from nugget.gp._std_loops import sigma_roads
+from nugget.gp.kernels import _reference
 from nugget.gp.kernels._loops import forward_rows
 from nugget.gp.kernels._tiles import pullback_rows
 
@@ -13,7 +14,7 @@ from nugget.gp.kernels._tiles import pullback_rows
 _AT_A_TIME, _WIDE = 2**15, 40
 
 
-@njit
+@njit(reference=_reference.value_and_grad)
 def there_and_back(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],

@@ -5,11 +5,12 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import broadcast, load, store, total
+from nugget.gp.kernels import _reference
 from nugget.gp.kernels._exponential import exp_negative
 from nugget.gp.kernels._tiles import LOG2E, WIDTH, kernel_tiles
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.scaled, fastmath=FAST)
 def scaled(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],
@@ -27,7 +28,7 @@ def scaled(
         half[i] = 0.5 * total
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.kernel_rows, fastmath=FAST)
 def forward_rows(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],
@@ -89,7 +90,7 @@ def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float
     return amplitude * exp_negative(-0.5 * scale * scale * (total(sums) + square))
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.self_sums, fastmath=FAST)
 def self_sums(
     x: NDArray[np.float64],
     group: NDArray[np.int64],
@@ -108,7 +109,7 @@ def self_sums(
         out[s] = 2.0 * total + amplitude * (offsets[s + 1] - offsets[s])
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.self_sums_vjp, fastmath=FAST)
 def self_sums_pullback(
     x: NDArray[np.float64],
     group: NDArray[np.int64],

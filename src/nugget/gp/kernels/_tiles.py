@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, at_least, broadcast, load, scale_by_low_bits, store, totals
+from nugget.gp.kernels import _reference
 
 LOG2E = 1.4426950408889634
 WIDTH = 12  # columns of a tile on the way there
@@ -113,7 +114,7 @@ def kernel_tiles(
                 _finish(k, kappa, s, rows, i, i1, i2, i3, j + 8, p2, q2, u2, v2)
 
 
-@njit(fastmath=FAST)
+@njit(reference=_reference.kernel_rows_vjp, fastmath=FAST)
 def pullback_rows(
     k: NDArray[np.float64],
     weights: NDArray[np.float64],
