@@ -117,7 +117,8 @@ def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: F
         for p in range(pair_offsets[s], pair_offsets[s + 1]):
             square = 0.0
             for axis in range(3):
-                square += (positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]) ** 2
+                d = positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]
+                square += d * d
             if square < TOO_CLOSE * TOO_CLOSE:
                 found[s] = True
     return np.flatnonzero(found)

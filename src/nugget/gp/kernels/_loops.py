@@ -86,7 +86,8 @@ def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float
         d = load(x, i, a) - load(x, j, a)
         sums += d * d
     for a in range(f - f % 4, f):
-        square += (x[i, a] - x[j, a]) ** 2
+        rest = x[i, a] - x[j, a]
+        square += rest * rest
     return amplitude * exp_negative(-0.5 * scale * scale * (total(sums) + square))
 
 
