@@ -145,7 +145,7 @@ def test_everything_compiled_is_in_the_digest():
             for node in tree.body
             if isinstance(node, ast.FunctionDef) and any(map(_is_njit, node.decorator_list))
         ]
-        nodes = ast.walk(ast.Module(functions, []))
+        nodes = ast.walk(ast.Module([line for f in functions for line in f.body], []))
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nugget."):
