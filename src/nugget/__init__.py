@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def lazy_names(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:

@@ -218,10 +218,11 @@ def test_batches():
     for images in ([small, alone], [small, periodic, alone], [alone], [periodic]):
         batch = as_batch(images)
         compare(direct_pairs, batch.positions, batch.offsets, batch.pbc, 4.0)
-        compare(is_sound, batch.positions, batch.offsets, batch.pbc)
+        compare(is_sound, batch.positions, batch.numbers, batch.offsets, batch.pbc)
     pbc = np.zeros((1, 3), dtype=bool)
-    compare(is_sound, np.full((1, 3), np.nan), np.array([0, 1]), pbc)
-    compare(is_sound, np.zeros((0, 3)), np.array([0, 0]), pbc)
+    compare(is_sound, np.full((1, 3), np.nan), np.array([79]), np.array([0, 1]), pbc)
+    compare(is_sound, np.zeros((1, 3)), np.array([119]), np.array([0, 1]), pbc)
+    compare(is_sound, np.zeros((0, 3)), np.zeros(0, dtype=np.int64), np.array([0, 0]), pbc)
 
 
 def test_loops_that_are_their_own_reference():

@@ -105,7 +105,7 @@ def test_mistakes_are_found_before_anything_is_written(
     tmp_path: Path, settings: dict[str, Any], hint: str
 ):
     config = make_config({"system": {"formula": "Au5"}, "engine": {"name": "emt"}, **settings})
-    with pytest.raises((NuggetError, TypeError), match=r".*") as error:
+    with pytest.raises(NuggetError) as error:
         Search.create(config, tmp_path / "run")
     assert hint in str(error.value)
     assert not (tmp_path / "run").exists()

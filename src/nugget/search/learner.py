@@ -43,9 +43,6 @@ class Proposal:
     std: float | None = None  # before rescaling
     scale: float = 1.0
     acquisition: float | None = None
-    candidates: int = 0
-    valid: int = 0
-    new: int = 0
 
 
 class Learner:
@@ -162,7 +159,7 @@ class Learner:
             pool = self._relax(start, surface)
             for _ in range(self.config.search.hops):
                 pool += self._relax(self._hop(rng, pool), surface)
-            proposal = self._choose(pool, len(start)) or self._choose(start, len(start))
+            proposal = self._choose(pool) or self._choose(start)
             if proposal is not None:
                 return proposal
         return None
@@ -234,25 +231,21 @@ class Learner:
     def _score(self, energy: Floats, std: Floats) -> Floats:
         return self.acquisition.score(energy, self.scale * std, self.best_energy)
 
-    def _choose(self, pool: list[Atoms], generated: int) -> Proposal | None:
+    def _choose(self, pool: list[Atoms]) -> Proposal | None:
         """The best of the pool that is not known yet; None if all are."""
         if not pool:
             return None
         energy, std = self._predict(pool)
         scores = self._score(energy, std)
         order = np.argsort(scores, kind="stable")
-        fresh = [int(k) for k in order if self.known.find(pool[k], float(energy[k])) is None]
-        if not fresh:
-            return None
-        k = fresh[0]
-        return Proposal(
-            atoms=pool[k],
-            generator=str(pool[k].info["generator"]),
-            predicted=float(energy[k]),
-            std=float(std[k]),
-            scale=self.scale,
-            acquisition=float(scores[k]),
-            candidates=generated,
-            valid=len(pool),
-            new=len(fresh),
-        )
+        for k in order:
+            if self.known.find(pool[k], float(energy[k])) is None:
+                return Proposal(
+                    atoms=pool[k],
+                    generator=str(pool[k].info["generator"]),
+                    predicted=float(energy[k]),
+                    std=float(std[k]),
+                    scale=self.scale,
+                    acquisition=float(scores[k]),
+                )
+        return None

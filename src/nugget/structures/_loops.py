@@ -9,21 +9,26 @@ from nugget._compiled.jit import njit
 
 # Below this many atoms a double loop finds the pairs of a cluster sooner than a cell list.
 SMALL_CLUSTER = 400
+HEAVIEST = 118  # the largest atomic number: compiled loops look elements up in tables
 
 
-def is_sound_reference(positions: Floats, offsets: Ints, pbc: Bools) -> bool:
+def is_sound_reference(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> bool:
     """`is_sound` in NumPy."""
-    return bool(np.diff(offsets).all() and not pbc.any() and np.isfinite(positions).all())
+    elements = ((numbers >= 0) & (numbers <= HEAVIEST)).all()
+    finite = np.isfinite(positions).all()
+    return bool(np.diff(offsets).all() and not pbc.any() and finite and elements)
 
 
 @njit(reference=is_sound_reference)
-def is_sound(positions: Floats, offsets: Ints, pbc: Bools) -> bool:
-    """Nothing to look at more closely: no empty, infinite or periodic structure."""
+def is_sound(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> bool:
+    """Nothing to look at more closely: no empty, infinite or periodic structure, only elements."""
     for s in range(len(offsets) - 1):
         if offsets[s] == offsets[s + 1] or pbc[s, 0] or pbc[s, 1] or pbc[s, 2]:
             return False
     total = 0.0
     for i in range(len(positions)):
+        if numbers[i] < 0 or numbers[i] > HEAVIEST:
+            return False
         for axis in range(3):
             total += positions[i, axis] * positions[i, axis]
     return np.isfinite(total)

@@ -9,28 +9,19 @@ import numpy as np
 from scipy.special import ndtr
 
 from nugget._compiled.arrays import Floats
-from nugget.potential.potential import Potential
-from nugget.potential.surface import Surface
 from nugget.registry import registered
+from nugget.search.acquisition.lcb import LowerConfidenceBound
 
 
 @registered("acquisition")
 @dataclass(frozen=True)
-class ExpectedImprovement:
+class ExpectedImprovement(LowerConfidenceBound):
     """Minus the expected amount by which the best energy is beaten: −σ(zΦ(z) + φ(z)).
 
-    It is flat far from the best, so candidates relax on E − κσ instead.
+    It is flat far from the best, so candidates relax on the lower confidence bound.
     """
 
-    kappa: float = 2.0
-
     name: ClassVar[str] = "ei"
-    requires_members: ClassVar[bool] = False
-
-    def surface(
-        self, potential: Potential, std_scale: float, rng: np.random.Generator, best: float
-    ) -> Surface:
-        return potential.lcb(self.kappa * std_scale)
 
     def score(self, energy: Floats, std: Floats, best: float) -> Floats:
         safe = np.maximum(std, 1e-12)
