@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 REPULSION, WELL = 0, 1
 # Where each kind ends, in bond lengths.
