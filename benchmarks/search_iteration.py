@@ -16,7 +16,8 @@ from potential import trained
 
 from nugget import LabelNoise, ProjectedProcess
 from nugget.evaluation.run import run_engine
-from nugget.generators import Problem, RandomCluster
+from nugget.generators import Problem
+from nugget.generators.random_cluster import RandomCluster
 from nugget.potential.priors import PairWell
 from nugget.relax import relax
 from nugget.search import make_config

@@ -27,7 +27,8 @@ from nugget.gp.kernels import KernelRows
 from nugget.gp.points import Points
 from nugget.gp.regression import Labels, SparseRegression
 from nugget.potential.evaluate import STD
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "benchmarks" / "results" / "peers.json"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.generators import GENERATORS
+from nugget.registry import names
 from nugget.search.config import Config, make_config, read_config, write_config
 
 
@@ -29,7 +29,7 @@ def test_defaults_need_nothing():
 
 
 def test_default_generators_are_all_there_are():
-    assert set(Config().search.generators) == set(GENERATORS)
+    assert set(Config().search.generators) == set(names("generator"))
 
 
 @pytest.mark.parametrize(

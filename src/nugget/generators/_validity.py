@@ -2,6 +2,12 @@
 
 Distances are measured in units of the sum of two covalent radii. The loops are compiled: a check of
 20 atoms takes microseconds, so generators can afford many tries.
+
+They do not use `structures.neighbours`, because they ask something else. `bonds_at` tests one point
+against the atoms that are already placed, thousands of times per candidate. `check` stops at the
+first pair that is too close and needs no list; with `find_pairs` it takes eight to ten times as
+long (Au20, a slab with adsorbates, a bulk cell of eight atoms). `coordination` counts the nearest
+image of each neighbour only.
 """
 
 from __future__ import annotations
@@ -10,10 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nugget._compiled.arrays import Bools, Floats, Ints
 
 OK, TOO_CLOSE, DISCONNECTED = range(3)
 
@@ -27,7 +31,7 @@ class Lattice:
     shifts: Floats  # (K,3), the first one is zero
 
 
-def lattice(cell: Floats, pbc: NDArray[np.bool_], reach: float) -> Lattice:
+def lattice(cell: Floats, pbc: Bools, reach: float) -> Lattice:
     """Images needed to see every neighbour within `reach`, once differences are wrapped."""
     if not pbc.any():
         return Lattice(np.zeros((3, 3)), np.zeros((3, 3)), np.zeros((1, 3)))
@@ -102,7 +106,7 @@ def check(x: Floats, radii: Floats, fixed: int, cell: Floats, inverse: Floats, s
 
 @njit(cache=True)
 def bonds_at(point: Floats, radius: float, skip: int, x: Floats, radii: Floats,
-             present: NDArray[np.bool_], cell: Floats, inverse: Floats, shifts: Floats,
+             present: Bools, cell: Floats, inverse: Floats, shifts: Floats,
              min_ratio: float, bond_ratio: float, d: Floats) -> int:  # fmt: skip
     """Number of bonds of an atom put at `point`, −1 when it is too close to one that is there.
 
@@ -126,7 +130,7 @@ def bonds_at(point: Floats, radius: float, skip: int, x: Floats, radii: Floats,
 
 @njit(cache=True)
 def bonds_of(points: Floats, radius: float, skip: int, x: Floats, radii: Floats,
-             present: NDArray[np.bool_], cell: Floats, inverse: Floats, shifts: Floats,
+             present: Bools, cell: Floats, inverse: Floats, shifts: Floats,
              min_ratio: float, bond_ratio: float) -> Ints:  # fmt: skip
     """`bonds_at` for many points."""
     d = np.empty(3)
@@ -141,7 +145,7 @@ def bonds_of(points: Floats, radius: float, skip: int, x: Floats, radii: Floats,
 
 @njit(cache=True)
 def first_fit(points: Floats, radius: float, skip: int, x: Floats, radii: Floats,
-              present: NDArray[np.bool_], cell: Floats, inverse: Floats, shifts: Floats,
+              present: Bools, cell: Floats, inverse: Floats, shifts: Floats,
               min_ratio: float, bond_ratio: float, need: int) -> int:  # fmt: skip
     """The first point with room and at least `need` bonds, or −1."""
     d = np.empty(3)

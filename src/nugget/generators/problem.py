@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 from ase.constraints import FixAtoms
-from ase.data import atomic_numbers, covalent_radii
+from ase.data import atomic_numbers
 from ase.formula import Formula
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget.errors import NuggetError
 from nugget.generators._validity import (
     DISCONNECTED,
     TOO_CLOSE,
-    Floats,
-    Ints,
     Lattice,
     bonds_of,
     check,
@@ -28,6 +26,7 @@ from nugget.generators._validity import (
     lattice,
 )
 from nugget.relax.confinement import Box, Confinement, Sphere
+from nugget.structures.bonds import CONNECTED, radii_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Problem:
     template: Atoms = field(default_factory=Atoms)
     region: Confinement | None = None
     min_ratio: float = 0.75
-    bond_ratio: float = 1.35
+    bond_ratio: float = CONNECTED
 
     def __post_init__(self) -> None:
         unknown = sorted({s for s in self.symbols if s not in atomic_numbers or s == "X"})
@@ -76,7 +75,7 @@ class Problem:
             )
         if (len(self.template) or self.template.pbc.any()) and self.region is None:
             raise NuggetError("A template or a periodic cell needs a region to place atoms in.")
-        if not self.free and isinstance(self.region, Sphere) and self.region.centre is None:
+        if not self.free and self.region is not None and self.region.middle is None:
             raise NuggetError("On a template or in a cell the sphere needs a centre.")
 
     @classmethod
@@ -149,7 +148,7 @@ class Problem:
 
     @cached_property
     def radii(self) -> Floats:
-        return np.asarray(covalent_radii[self.numbers], dtype=float)
+        return radii_of(self.numbers)
 
     @property
     def bond(self) -> float:
@@ -163,20 +162,17 @@ class Problem:
 
     @cached_property
     def _centre(self) -> Floats:
-        if isinstance(self.region, Sphere) and self.region.centre is not None:
-            return np.asarray(self.region.centre, dtype=float)
-        return np.zeros(3)
+        middle = None if self.region is None else self.region.middle
+        return np.zeros(3) if middle is None else middle
 
-    def start(self) -> tuple[Floats, NDArray[np.bool_]]:
+    def start(self) -> tuple[Floats, Bools]:
         """Positions with the template filled in, and which atoms are present so far."""
         x = np.zeros((len(self.numbers), 3))
         x[: self.n_fixed] = self.template.positions
         present = np.arange(len(x)) < self.n_fixed
         return x, present
 
-    def fit(
-        self, points: Floats, i: int, x: Floats, present: NDArray[np.bool_], need: int = 1
-    ) -> int:
+    def fit(self, points: Floats, i: int, x: Floats, present: Bools, need: int = 1) -> int:
         """Index of the first point where atom i has room and `need` bonds, or −1."""
         g = self.lattice
         return int(
@@ -186,9 +182,7 @@ class Problem:
             )
         )  # fmt: skip
 
-    def bonds(
-        self, points: Floats, i: int, x: Floats, present: NDArray[np.bool_], room: float
-    ) -> Ints:
+    def bonds(self, points: Floats, i: int, x: Floats, present: Bools, room: float) -> Ints:
         """Bonds that atom i would have at each point, −1 where the ratio falls below `room`."""
         g = self.lattice
         return bonds_of(

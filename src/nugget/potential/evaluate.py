@@ -16,7 +16,8 @@ from nugget.gp.kernels import KernelRows
 from nugget.gp.points import Points
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Fit, Potential

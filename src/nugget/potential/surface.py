@@ -15,7 +15,8 @@ from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.potential.evaluate import value_and_grad
-from nugget.structures.batch import Batch, Pairs, Verlet, as_batch
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential

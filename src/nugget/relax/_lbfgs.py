@@ -1,7 +1,7 @@
 """Preconditioned L-BFGS for many structures at once, one compiled loop over the structures.
 
-Every structure has its own state and never looks at another's, so a result cannot depend on the
-company a structure is relaxed in. Vectors hold only the free degrees of freedom.
+Every structure has its own state and never reads another's, so its result does not depend on the
+other structures of the batch. Vectors hold only the free degrees of freedom.
 
 The two-loop recursion starts from H₀ = γ P⁻¹, γ = sᵀy / yᵀP⁻¹y. P is the Hessian of a network of
 springs between neighbours,
@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nugget._compiled.arrays import Bools, Floats, Ints
 
 RUNNING, CONVERGED, STEPS, STALLED, NOT_FINITE, RUNAWAY = range(6)
 
@@ -68,7 +66,7 @@ def longest(v: Floats, atom: Ints) -> float:
 
 @njit(cache=True, fastmath=FAST)
 def wall(
-    x: Floats, begin: int, end: int, moves: NDArray[np.bool_], kind: int, centre: Floats,
+    x: Floats, begin: int, end: int, moves: Bools, kind: int, centre: Floats,
     shape: Floats, stiffness: float, grad: Floats,
 ) -> float:  # fmt: skip
     """Energy of the confinement for atoms [begin, end); its gradient is added to `grad`."""

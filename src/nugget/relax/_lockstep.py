@@ -1,8 +1,9 @@
-"""One lockstep of many L-BFGS walks: take the values at the trial points, set the next ones.
+"""One step of many L-BFGS minimisations: take the values at the trial points, set the next ones.
 
-A step is kept when the energy does not rise; otherwise the walk goes back along it (to the minimum
-of the cubic through both values and slopes). When going back does not help, the history is dropped
-and the walk starts afresh downhill. Points with values that are not finite count as a rise.
+All structures advance in lockstep, one evaluation each. A step is accepted when the energy does not
+rise. Otherwise it is shortened (to the minimum of the cubic through both values and slopes). When
+shortening does not help, the history is dropped and the next step goes down the gradient. A point
+whose value or gradient is not finite counts as a rise.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget.relax._lbfgs import (
     CONVERGED,
     E_RISE,
@@ -25,8 +26,6 @@ from nugget.relax._lbfgs import (
     RUNNING,
     STALLED,
     STEPS,
-    Floats,
-    Ints,
     direction,
     dot,
     forward,
@@ -37,7 +36,7 @@ from nugget.relax._lbfgs import (
 
 
 class State(NamedTuple):
-    """All walks as flat arrays. B structures, N atoms, D free degrees of freedom, M pairs kept."""
+    """All minimisations as flat arrays: B structures, N atoms, D free degrees, M pairs kept."""
 
     atoms: Ints  # (B+1) first atom of each structure
     dofs: Ints  # (B+1) first free degree of each structure
@@ -46,8 +45,8 @@ class State(NamedTuple):
     radii: Floats  # (N) covalent radii
     cell: Floats  # (B,3,3)
     inverse: Floats  # (B,3,3), zero columns along axes that are not periodic
-    periodic: NDArray[np.bool_]  # (B)
-    feels: NDArray[np.bool_]  # (N) feels the wall
+    periodic: Bools  # (B)
+    feels: Bools  # (N) feels the wall
     kind: Ints  # (B) 0 no wall, 1 sphere, 2 box
     centre: Floats  # (B,3)
     shape: Floats  # (B,3,4)
@@ -204,7 +203,10 @@ def advance(
     st: State, active: Ints, values: Floats, gradients: Floats, memory: int, fmax: float,
     steps: int, max_step: float, runaway: float,
 ) -> None:  # fmt: skip
-    """Digest values (per active structure) and gradients (their atoms, in order) at st.x."""
+    """Accept or reject the trial points st.x and set the next ones, in place.
+
+    `values` has one number per active structure, `gradients` the rows of their atoms in order.
+    """
     begin = 0
     for k in range(active.shape[0]):
         b = active[k]

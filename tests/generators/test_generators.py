@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass, field
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,10 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.generators import GENERATORS, Failure, Mixer, Problem, make_generator
+from nugget.generators import BaseGenerator, Failure, Mixer, Problem, Proposal, make_generator
 from nugget.generators._validity import DISCONNECTED, OK, TOO_CLOSE, check, lattice
 from nugget.generators.cut_and_splice import splice
+from nugget.registry import names
 from nugget.relax.confinement import Box, Sphere
+
+GENERATORS = {name: make_generator(name) for name in names("generator")}
 
 
 @cache
@@ -72,10 +76,7 @@ def faults(atoms: Atoms, p: Problem) -> list[str]:
 
 
 CASES = [
-    (name, which)
-    for which in PROBLEMS
-    for name, g in GENERATORS.items()
-    if g().suits(problem(which))
+    (name, which) for which in PROBLEMS for name, g in GENERATORS.items() if g.suits(problem(which))
 ]
 
 
@@ -184,12 +185,70 @@ def test_permutation_keeps_the_places():
 def test_too_few_or_foreign_parents_are_reasons_not_crashes():
     rng = np.random.default_rng(0)
     for name, g in GENERATORS.items():
-        if g().needs:
+        if g.needs:
             for which in PROBLEMS:
                 assert isinstance(make_generator(name)(rng, problem(which), ()), Failure)
     result = make_generator("rattle")(rng, problem("Au20"), pool("alloy"))
     assert isinstance(result, Failure)
     assert "parent" in result.reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scripted(BaseGenerator):
+    """Gives what it is told to, and remembers which parents it saw."""
+
+    name: ClassVar[str] = "scripted"
+    needs: ClassVar[int] = 1
+    idle: ClassVar[str] = "nothing was written"
+    script: tuple = ()
+    seen: list = field(default_factory=list)
+
+    def propose(self, rng, problem, parents):
+        self.seen.append(parents[0].copy())
+        parents[0] += 99.0  # a copy: nobody else sees this
+        yield from self.script
+
+
+class Redrawing(Scripted):
+    redraws: ClassVar[bool] = True
+
+
+def test_the_base_takes_the_first_valid_proposal_and_keeps_the_last_reason():
+    p, parents = problem("Au20"), pool("Au20")
+    good, piled = parents[0].positions, np.zeros((20, 3))
+    rng = np.random.default_rng(0)
+
+    def run(*script, **options):
+        return Scripted(script=script, **options)(rng, p, parents)
+
+    made = run(Failure("not yet"), Proposal(piled), Proposal(good, {"mark": "here"}))
+    assert isinstance(made, Atoms)
+    assert made.info == {"generator": "scripted", "mark": "here"}
+    np.testing.assert_allclose(made.positions, good, atol=1e-12)
+    assert run(Proposal(piled), Failure("no room")) == Failure("no room")
+    assert run(Failure("no room"), Proposal(piled)) == Failure("two atoms are too close")
+    assert run() == run(Proposal(good), tries=0) == Failure("nothing was written")
+
+
+def test_the_base_draws_parents_once_unless_told_otherwise():
+    p, parents = problem("Au20"), pool("Au20")
+    before = [a.positions.copy() for a in parents]
+    for kind, few in ((Scripted, {1}), (Redrawing, range(2, 13))):
+        generator = kind(tries=30)
+        generator(np.random.default_rng(0), p, parents)
+        assert len(generator.seen) == 30
+        assert len({x.tobytes() for x in generator.seen}) in few
+    assert all(np.array_equal(a.positions, x) for a, x in zip(parents, before, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(GENERATORS))
+def test_an_unsuitable_problem_is_a_reason(name):
+    generator = GENERATORS[name]
+    problems = [*map(problem, PROBLEMS), Problem.cluster("Au"), Problem(("Au", "Au"))]
+    for p in problems:
+        if not generator.suits(p):
+            result = generator(np.random.default_rng(0), p, [Atoms(p.numbers)] * 2)
+            assert result == Failure(generator.unsuited)
 
 
 def test_a_region_without_room_is_a_reason():
@@ -264,12 +323,6 @@ def test_mixer_learns_but_lets_nothing_die():
     p = dict(zip(mixer.names, mixer.probabilities(problem("alloy"), 5), strict=True))
     assert p["rattle"] > 1.5 / len(p)
     assert 0.2 / len(p) <= p["melt"] < 0.5 / len(p)
-    state = json.loads(json.dumps(mixer.state()))
-    other = Mixer(all_generators(), floor=0.2)
-    other.restore(state)
-    assert np.array_equal(
-        other.probabilities(problem("alloy"), 5), mixer.probabilities(problem("alloy"), 5)
-    )
     with pytest.raises(NuggetError):
         mixer.credit("nobody", 1.0)
 

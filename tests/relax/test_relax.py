@@ -10,9 +10,9 @@ from ase.calculators.emt import EMT
 from ase.constraints import FixAtoms, FixBondLength, FixCartesian
 
 from nugget.errors import NuggetError
+from nugget.relax import on_calculator, relax
 from nugget.relax._lbfgs import C_STAB, TAU, W_MAX, A, cholesky, springs, wall
 from nugget.relax.confinement import Box, Sphere
-from nugget.relax.run import on_calculator, relax
 
 SIGMA = 2.5
 
@@ -95,12 +95,12 @@ def test_counts_evaluations(images, steps):
         def start(self, images):
             offset = np.concatenate([[0], np.cumsum([len(a) for a in images])])
 
-            def walk(positions, active):
+            def evaluate(positions, active):
                 calls[active] += 1
                 pairs = [lennard_jones(positions[offset[b] : offset[b + 1]]) for b in active]
                 return np.array([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
 
-            return walk
+            return evaluate
 
     results = relax(images, Counting(), fmax=1e-9, steps=steps)
     assert (calls == steps + 1).all()
@@ -308,3 +308,11 @@ def test_periodic_slab_with_an_ase_calculator():
     assert second.converged
     assert first.energy == pytest.approx(second.energy, abs=1e-5)
     assert first.evaluations < 40
+
+
+def test_the_middle_of_a_region():
+    assert Sphere(3.0).middle is None
+    assert Sphere(3.0, (1, 2, 3)).middle.tolist() == [1, 2, 3]
+    box = Box((1, 0, -2), ((4, 0, 0), (2, 6, 0), (0, 0, 8)))
+    assert box.middle.tolist() == [4, 3, 2]
+    assert box.inside(box.middle[None]).all()

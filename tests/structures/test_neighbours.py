@@ -1,3 +1,5 @@
+"""Pairs of neighbours: those of ASE's list, alone or in a batch, and while atoms move."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,8 +9,8 @@ from ase.build import bulk
 from ase.neighborlist import neighbor_list
 from systems import SYSTEMS, gold_cluster
 
-from nugget.errors import NuggetError
-from nugget.structures.batch import Verlet, as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import Verlet, find_pairs
 
 MIXED = [atoms for images in SYSTEMS.values() for atoms in images]
 
@@ -17,8 +19,7 @@ def directed(atoms: Atoms, cutoff: float) -> set[tuple[int, int, float]]:
     """Our half list made whole, as comparable (i, j, distance)."""
     batch = as_batch(atoms)
     pairs = find_pairs(batch, cutoff)
-    vectors = batch.positions[pairs.j] + pairs.shift - batch.positions[pairs.i]
-    lengths = np.linalg.norm(vectors, axis=1).round(6)
+    lengths = pairs.distances(batch).round(6)
     both = list(zip(pairs.i, pairs.j, lengths, strict=True))
     return sorted(both + [(j, i, r) for i, j, r in both])
 
@@ -29,6 +30,18 @@ def test_pairs_are_those_of_ase(atoms: Atoms, cutoff: float) -> None:
     i, j, r = neighbor_list("ijd", atoms, cutoff)
     expected = sorted(zip(i, j, r.round(6), strict=True))
     assert directed(atoms, cutoff) == expected
+
+
+@pytest.mark.parametrize("n", [1, 20, 450])
+def test_an_infinite_cutoff_gives_every_pair_of_a_cluster(n: int) -> None:
+    batch = as_batch(gold_cluster(n, 0))
+    pairs = find_pairs(batch, np.inf)
+    order = np.lexsort((pairs.j, pairs.i))
+    i, j = np.triu_indices(n, 1)
+    np.testing.assert_array_equal(pairs.i[order], i)
+    np.testing.assert_array_equal(pairs.j[order], j)
+    expected = np.linalg.norm(batch.positions[i] - batch.positions[j], axis=1)
+    np.testing.assert_allclose(pairs.distances(batch)[order], expected)
 
 
 def test_pairs_of_a_mixed_batch_are_those_of_its_members() -> None:
@@ -73,11 +86,8 @@ def test_verlet_never_misses_a_pair_on_a_random_walk() -> None:
     for _ in range(30):
         batch = batch.with_positions(batch.positions + rng.normal(0, 0.05, batch.positions.shape))
         kept = verlet.pairs(batch)
-        lengths = np.linalg.norm(
-            batch.positions[kept.j] + kept.shift - batch.positions[kept.i], axis=1
-        )
         exact = find_pairs(batch, 4.0)
-        assert (lengths < 4.0).sum() == len(exact.i)
+        assert (kept.distances(batch) < 4.0).sum() == len(exact.i)
     assert 1 < verlet.rebuilds < 30
 
 
@@ -90,21 +100,3 @@ def test_verlet_follows_structures_that_leave() -> None:
     pairs = verlet.pairs(batch.select(stay))
     assert verlet.rebuilds == 1
     np.testing.assert_array_equal(pairs.i, find_pairs(batch.select(stay), 5.5).i)
-
-
-def test_bad_structures_are_named() -> None:
-    good = gold_cluster(5, 0)
-    with pytest.raises(NuggetError, match="no structures"):
-        as_batch([])
-    with pytest.raises(NuggetError, match="Structure 1 has no atoms"):
-        as_batch([good, Atoms()])
-    for value in (np.nan, np.inf):
-        bad = good.copy()
-        bad.positions[2, 1] = value
-        with pytest.raises(NuggetError, match="Structure 1, atom 2: the position is not finite"):
-            as_batch([good, bad])
-    flat = good.copy()
-    flat.pbc = (True, True, False)
-    flat.cell = [[3, 0, 0], [6, 0, 0], [0, 0, 0]]
-    with pytest.raises(NuggetError, match="Structure 2 is periodic along xy"):
-        as_batch([good, good, flat])

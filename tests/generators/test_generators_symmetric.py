@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.generators import Failure, Problem, Symmetric
+from nugget.generators import Failure, Problem
+from nugget.generators.orbit_plans import plan_orbits, sample_points
 from nugget.generators.point_groups import NAMES, operations, orbits
-from nugget.generators.symmetric import plan_orbits, sample_points
+from nugget.generators.symmetric import Symmetric
 
 ORDERS = {"Cs": 2, "Ci": 2, "S4": 4, "S6": 6, "T": 12, "Td": 24, "Th": 24, "O": 24, "Oh": 48,
           "I": 60, "Ih": 120}  # fmt: skip
