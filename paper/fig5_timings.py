@@ -24,8 +24,9 @@ from threadpoolctl import threadpool_limits
 
 from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
 from nugget.gp.kernels import KernelRows
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.potential.evaluate import STD
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs

@@ -32,6 +32,11 @@ FAULTS = (
     "slow",
     "hangs with child",
     "nan later",
+    "flat forces",
+    "energy is text",
+    "two energies",
+    "bad stress",
+    "false energy",
 )
 
 
@@ -98,6 +103,21 @@ class Faulty(EMT):
         self.calls += 1
         if self.calls == 3:
             self.results["energy"] = np.nan
+
+    def do_flat_forces(self):
+        self.results["forces"] = self.results["forces"].ravel()
+
+    def do_energy_is_text(self):
+        self.results["energy"] = "-3.1 eV"
+
+    def do_two_energies(self):
+        self.results["energy"] = np.array([1.0, 2.0])
+
+    def do_false_energy(self):
+        self.results["energy"] -= 1e4
+
+    def do_bad_stress(self):
+        self.results["stress"] = np.zeros(5)
 
 
 def chosen(**options):
@@ -170,6 +190,18 @@ def in_turn(counter: str) -> Calculator:
     return InTurn(counter)
 
 
+class Liar(InTurn):
+    """Wrong in every way, and sometimes with a false energy: once, or twice in a row."""
+
+    order = ("none", "none", "none", "raises", "none", "false energy", "none", "flat forces",
+             "none", "false energy", "false energy", "none", "nan energy", "none", "kill -9",
+             "none", "hangs")  # fmt: skip
+
+
+def liar(counter: str) -> Calculator:
+    return Liar(counter)
+
+
 class Dawdler(EMT):
     """Takes up to `delay` seconds, some structures longer than others."""
 
@@ -193,3 +225,19 @@ class Raising(Faulty):
 
 def raising() -> Calculator:
     return Raising()
+
+
+class Stale(EMT):
+    """False from the second structure of a process on."""
+
+    done = 0
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties or ["energy"], system_changes)
+        Stale.done += 1
+        if Stale.done > 1:
+            self.results["energy"] = -1e4
+
+
+def stale() -> Calculator:
+    return Stale()

@@ -59,7 +59,7 @@ def test_values_are_those_of_toml():
         (["kapa=1"], "kapa is not a setting; known:"),
         (["relax_steps=1"], "write engine.relax_steps or search.relax_steps"),
         (["kappa=1", "search.kappa=2"], "varied twice"),
-        (["kappa=0,0.0"], "0.0 is there twice"),
+        (["kappa=0,0.0"], "0.0 is given twice"),
         (["kappa=-1"], "search.kappa"),
         (["kappa=0,,1"], "search.kappa"),
         (["search.kapa=1"], "did you mean 'kappa'?"),

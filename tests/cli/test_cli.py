@@ -103,7 +103,7 @@ def test_defaults_are_those_of_the_library():
         )
         == LabelNoise()
     )
-    assert ProjectedProcess(given["observations"].value) == ProjectedProcess()
+    assert ProjectedProcess(given["observations"]) == ProjectedProcess()
     plain = Potential(SOAP(("Au",)))
     assert (given["noise"], given["force_noise"]) == (plain.noise, plain.force_noise)
     assert given["seed"] == plain.seed

@@ -3,17 +3,18 @@
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ase import Atoms
-from ase.build import bulk
+from ase.build import bulk, molecule
 from ase.calculators.emt import EMT
+from ase.calculators.fd import calculate_numerical_forces, calculate_numerical_stress
 from ase.cluster import Icosahedron
 from ase.optimize import BFGS
 
 from nugget.errors import NuggetError
-from nugget.evaluation import engines as module
 from nugget.evaluation.engines import (
     Boxed,
     Engine,
@@ -21,6 +22,9 @@ from nugget.evaluation.engines import (
     get_engine,
     make_calculator,
 )
+from nugget.evaluation.engines import _lookup as module
+from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.run import run_engine
 from nugget.identity import degree_sequence
 
 
@@ -85,8 +89,8 @@ def test_missing_engine_says_how_to_install():
 
 def test_names():
     with pytest.raises(NuggetError, match="did you mean 'gfn1-xtb'"):
-        get_engine("gfn-xtb")
-    with pytest.raises(NuggetError, match="choose one of emt"):
+        get_engine("gfn1-xbt")
+    with pytest.raises(NuggetError, match="choose one of aims, cp2k, emt"):
         get_engine("zzz")
     assert isinstance(make_calculator("ase.calculators.emt:EMT"), EMT)
     with pytest.raises(NuggetError, match="no function 'nothing'"):
@@ -144,3 +148,109 @@ def test_listing_engines_imports_none_of_them():
         "sys.exit('tblite' in sys.modules or 'gpaw' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_box_passes_stress_on():
+    crystal = bulk("Cu", cubic=True)
+    crystal.rattle(0.05, seed=1)
+    plain = crystal.copy()
+    crystal.calc, plain.calc = Boxed(EMT(), vacuum=4.0), EMT()
+    np.testing.assert_allclose(crystal.get_stress(), plain.get_stress())
+    found = run_engine("emt", {}, plain, vacuum=4.0)
+    np.testing.assert_allclose(found.atoms.calc.results["stress"], plain.get_stress())
+
+
+# Published in Tersoff 1989: lattice constants in Å, energies per atom in eV.
+@pytest.mark.parametrize(
+    ("formula", "structure", "a", "energy"),
+    [("Si", "diamond", 5.432, -4.63), ("C", "diamond", 3.566, -7.37),
+     ("SiC", "zincblende", 4.32, -6.165)],
+)  # fmt: skip
+def test_tersoff_of_the_crystals(formula, structure, a, energy):
+    crystal = bulk(formula, structure, a=a)
+    found = run_engine("tersoff", {}, crystal).atoms.calc.results
+    assert found["energy"] / 2 == pytest.approx(energy, abs=5e-3)
+    # At the minimum: the stress is that of less than 0.1 % of strain (moduli: 1 to 6 eV/Å³).
+    assert np.abs(found["stress"]).max() < 2e-3
+
+
+def test_tersoff_forces_and_stress_are_derivatives():
+    crystal = bulk("SiC", "zincblende", a=4.4) * (2, 1, 1)
+    crystal.rattle(0.1, seed=2)
+    crystal.calc = make_calculator("tersoff")
+    forces = calculate_numerical_forces(crystal, 1e-5)
+    np.testing.assert_allclose(crystal.get_forces(), forces, atol=1e-6)
+    stress = calculate_numerical_stress(crystal, 1e-6)
+    np.testing.assert_allclose(crystal.get_stress(), stress, atol=1e-6)
+    with pytest.raises(NuggetError, match="Si and C, not Au"):
+        make_calculator("tersoff").get_potential_energy(Atoms("Au2", [[0, 0, 0], [2, 0, 0]]))
+
+
+def gold13() -> Atoms:
+    atoms = Atoms(Icosahedron("Au", 2))
+    atoms.rattle(0.05, seed=3)
+    return atoms
+
+
+def test_charge_and_spin_change_the_energy():
+    def energy(**electrons):
+        outcome = run_engine("gfn1-xtb", {"electronic_temperature": 300.0}, gold13(), **electrons)
+        assert outcome.ok, outcome.reason
+        return outcome.energy
+
+    neutral, cation, anion = energy(), energy(charge=1), energy(charge=-1)
+    # GFN1's self-consistent charges: ionisation costs, and costs more than attachment gains.
+    assert 4 < cation - neutral < 14
+    assert anion < cation
+    assert energy(spin=2) == pytest.approx(neutral, abs=1e-6)  # 143 electrons: a doublet anyway
+    assert energy(spin=6) > neutral + 0.1
+    # The same through initial moments, which do not stay with the structure.
+    outcome = run_engine(
+        "gfn1-xtb", {"electronic_temperature": 300.0}, gold13(), magmoms={"Au": 5 / 13}
+    )
+    assert outcome.energy == pytest.approx(energy(spin=6), abs=1e-6)
+    assert not outcome.atoms.has("initial_magmoms")
+
+
+def test_engines_without_charges_say_so():
+    for settings, text in (
+        ({"charge": 1}, "takes no charge"),
+        ({"spin": 2}, "takes no spin"),
+        ({"magmoms": {"Au": 1.0}}, "no magnetic moments"),
+    ):
+        with pytest.raises(NuggetError, match=text):
+            Evaluator("emt", **settings)
+        assert run_engine("emt", {}, gold13(), **settings).failure == "exception"
+    with pytest.raises(NuggetError, match="no parameter 'charge'"):
+        Evaluator("ase.calculators.emt:EMT", charge=1)
+
+
+def test_gfn2_is_a_name_of_its_own():
+    calculator = make_calculator("gfn2-xtb")
+    assert calculator.parameters["method"] == "GFN2-xTB"
+    with pytest.raises(NuggetError, match="the name of the engine"):
+        make_calculator("gfn1-xtb", method="GFN2-xTB")
+    water = molecule("H2O")
+    assert run_engine("gfn2-xtb", {}, water).energy == pytest.approx(-137.968, abs=1e-2)
+
+
+MODULE = "from ase.calculators.emt import EMT\ndef make(charge=0):\n    return EMT()\n"
+
+
+def test_modules_of_the_current_directory(tmp_path, monkeypatch):
+    (tmp_path / "my_own_engine.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert not get_engine("my_own_engine:make").installed()
+    with pytest.raises(NuggetError, match=f"no module 'my_own_engine' .* or in {Path.cwd()}"):
+        make_calculator("my_own_engine:make")
+    monkeypatch.chdir(tmp_path)
+    assert get_engine("my_own_engine:make").installed()
+    assert isinstance(make_calculator("my_own_engine:make"), EMT)
+    assert sys.path[-1] == str(tmp_path)  # nothing there stands in for an installed module
+    assert not (tmp_path / "__pycache__").exists()
+
+
+def test_a_factory_must_return_a_calculator():
+    outcome = run_engine("os:getcwd", {}, gold13())
+    assert outcome.failure == "exception"
+    assert "gave str, which is not an ASE calculator" in outcome.reason

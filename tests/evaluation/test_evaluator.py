@@ -93,6 +93,24 @@ def test_failures_without_a_process(fault, kind, reason):
         _ = outcome.energy
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("flat forces", "the forces have the shape (15,), not (5, 3)"),
+        ("energy is text", "the energy cannot be read as numbers (str)"),
+        ("two energies", "the energy is no number but has the shape (2,)"),
+        ("bad stress", "the stress has the shape (5,), not (6,) or (3, 3)"),
+    ],
+)
+def test_results_of_the_wrong_shape_are_invalid(fault, reason):
+    atoms = cluster(fault)
+    if fault == "bad stress":
+        atoms.set_cell([20, 20, 20])
+        atoms.pbc = True
+    outcome = run_engine(CHOSEN, {}, atoms)
+    assert (outcome.failure, outcome.reason) == ("invalid", reason)
+
+
 def test_factories_that_fail():
     outcome = run_engine("faulty_engines:broken", {}, cluster())
     assert (outcome.failure, "pseudopotential" in outcome.reason) == ("exception", True)

@@ -13,7 +13,8 @@ import pytest
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import ExecutionConfig
-from nugget.evaluation.executors import ONE_THREAD, InProcess, make_cluster, make_executor
+from nugget.evaluation.dask_cluster import make_cluster
+from nugget.evaluation.executors import ONE_THREAD, InProcess, make_executor
 from nugget.search import make_config
 
 TWO = ExecutionConfig(kind="processes", workers=2)
@@ -136,15 +137,7 @@ def test_workers_do_not_outlive_their_parent(tmp_path):
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
-    while True:  # ends when the worker has; the test's own time limit is the only one
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            break
-        state = Path(f"/proc/{pid}/stat")
-        if state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z":
-            break
-        time.sleep(0.05)
+    gone(pid)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +177,7 @@ def test_a_missing_dask_is_one_clear_error(monkeypatch, cluster):
 
 def test_a_scheduler_that_is_not_there(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("nugget.evaluation.executors.CONNECT", 1.0)
+    monkeypatch.setattr("nugget.evaluation.dask_cluster.CONNECT", 1.0)
     config = ExecutionConfig(kind="dask", address="tcp://127.0.0.1:9")
     with pytest.raises(NuggetError, match="no Dask scheduler answers"), make_executor(config):
         pass
@@ -228,3 +221,114 @@ def test_the_job_script_of_a_queue(cluster, lines):
     bad = ExecutionConfig(kind="dask", cluster=cluster, options={**options, "processes": 2})
     with pytest.raises(NuggetError, match="4 cores and 2 processes"):
         make_cluster(bad)
+
+
+def stops_once(marker: str) -> str:
+    """Suspended in the middle, as by SIGSTOP: it neither works nor dies."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return "done"
+
+
+def test_a_suspended_process_is_replaced(tmp_path):
+    config = ExecutionConfig(workers=1, heartbeat=2.0)
+    with make_executor(config) as executor:
+        assert executor.submit(stops_once, str(tmp_path / "a")).result(60) == "done"
+        assert executor.submit(busy, 3.0).result(60) == 3.0  # it works, so it lives
+
+
+def busy(seconds: float) -> float:
+    """Work in Python that never sleeps."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pass
+    return seconds
+
+
+def test_errors_about_time_are_the_works_own():
+    with (
+        make_executor(ExecutionConfig(workers=1)) as executor,
+        pytest.raises(TimeoutError, match="theirs"),
+    ):
+        executor.submit(late).result(60)
+
+
+def late() -> None:
+    raise TimeoutError("theirs")
+
+
+def test_a_suspended_dask_worker_is_replaced(tmp_path):
+    pytest.importorskip("distributed")
+    with make_executor(ExecutionConfig(kind="dask", workers=1, heartbeat=3.0)) as executor:
+        assert executor.submit(stops_once, str(tmp_path / "a")).result(120) == "done"
+
+
+def test_a_cluster_that_does_not_start(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+
+    def fails(**options: object) -> None:
+        raise RuntimeError("Nanny failed to start.\nTraceback ...")
+
+    monkeypatch.setattr(distributed, "LocalCluster", fails)
+    with (
+        pytest.raises(NuggetError, match=r"could not be started: Nanny failed to start\."),
+        make_executor(ExecutionConfig(kind="dask")),
+    ):
+        pass
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from test_executors import suspended
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation import executors
+executors.PATIENCE = 5.0
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    kind, hangs = sys.argv[1], sys.argv[2] == "hangs"
+    with executors.make_executor(ExecutionConfig(kind=kind, workers=1)) as executor:
+        pid = executor.submit(os.getpid).result()
+        future = executor.submit(suspended)
+        time.sleep(1.0)
+        print(pid, flush=True)
+        if hangs:  # an executor that cannot be ended
+            executor.kill = lambda: time.sleep(1000)
+        future.result()
+"""
+
+
+def suspended() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("kind", ["processes", "processes hangs", "dask"])
+def test_an_interrupt_ends_the_program_whatever_the_workers_do(tmp_path, kind):
+    if kind == "dask":
+        pytest.importorskip("distributed")
+    (tmp_path / "program.py").write_text(INTERRUPTED)
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(tmp_path / "program.py"), *(kind + " ends").split()[:2]]
+    parent = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGINT)
+    parent.wait(timeout=120)
+    assert parent.returncode != 0
+    gone(pid)
+
+
+def gone(pid: int) -> None:
+    """Wait until a process has ended; the test's own time limit is the only one."""
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        state = Path(f"/proc/{pid}/stat")
+        if state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)

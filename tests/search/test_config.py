@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.registry import names
+from nugget.registry import find, names
 from nugget.search.config import Config, make_config, read_config, write_config
 
 
@@ -29,7 +29,9 @@ def test_defaults_need_nothing():
 
 
 def test_default_generators_are_all_there_are():
-    assert set(Config().search.generators) == set(names("generator"))
+    found = {name: find("generator", name).__module__ for name in names("generator")}
+    ours = {name for name, module in found.items() if module.startswith("nugget.")}
+    assert set(Config().search.generators) == ours
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,9 @@ def test_default_generators_are_all_there_are():
         ({"search": {"buget": 10}}, "search.buget is not an option; did you mean 'budget'?"),
         ({"sytem": {}}, "sytem is not an option; did you mean 'system'?"),
         ({"engine": {"timelimit": 3}}, "engine.timelimit is not an option; did you mean"),
+        ({"model": {"label": 0.1}}, "model.label is not an option; did you mean 'label_noise'?"),
+        ({"model": {"prior": 0.1}}, "did you mean 'prior_noise'?"),
+        ({"model": {"force": 0.1}}, "did you mean 'force_label_noise'?"),
         ({"model": {"xyzzy": 3}}, "model.xyzzy is not an option; known: cutoff, n_max,"),
         ({"xyzzy": {}}, "xyzzy is not an option; known: system, engine, model, search"),
     ],
@@ -53,9 +58,9 @@ def test_unknown_keys_meet_a_suggestion(settings, hint):
         ({"search": {"budget": "many"}}, "(got 'many')"),
         ({"search": {"kappa": float("inf")}}, "search.kappa: Input should be a finite number"),
         ({"search": {"kappa": float("nan")}}, "search.kappa"),
-        ({"search": {"acquisition": "ucb"}}, "'lcb', 'thompson' or 'ei' (got 'ucb')"),
+        ({"search": {"acquisition_options": {"kappa": 3}}}, "need an acquisition by name"),
+        ({"search": {"generator_options": {"ratle": {}}}}, "for ratle, which has no weight"),
         ({"engine": {"time_limit": -1}}, "engine.time_limit"),
-        ({"model": {"baseline": "zbl"}}, "model.baseline"),
         ({"search": {"generators": {}}}, "at least one above 0"),
         ({"search": {"generators": {"rattle": 0}}}, "at least one above 0"),
         ({"search": {"generators": {"rattle": 1, "melt": -1}}}, "weights of 0 or more"),
@@ -114,9 +119,12 @@ def test_round_trip(tmp_path, comments):
                 },
                 "time_limit": 1e16,
             },
-            "model": {"use_forces": False, "members": 50, "noise": 0.1 + 0.2, "label": 1e-9},
+            "model": {"use_forces": False, "members": 50, "noise": 0.1 + 0.2, "label_noise": 1e-9},
             "search": {
                 "generators": {"rattle": 0.3, "symmetric": 2, "melt": 0},
+                "generator_options": {"rattle": {"fraction": 0.5}, "melt": {}},
+                "acquisition": "lcb",
+                "acquisition_options": {"kappa": 1.5},
                 "seed": 12345678901,
                 "reference": "some where/tetra#1 'x'.xyz",
             },

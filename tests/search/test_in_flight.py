@@ -76,7 +76,7 @@ def test_four_in_flight_in_processes_of_their_own(tmp_path: Path) -> None:
 
 def test_the_order_of_completion_decides(tmp_path: Path) -> None:
     first = run_scripted(tmp_path / "a", backwards)
-    # The last one ends inside `submit`, before anybody could have asked to be told.
+    # The last one ends inside `submit`, before a callback could be added.
     assert [r.proposal for r in first] == [3, 4, 5, 6, 7, 8, 9, 10, 2, 1, 0, 11]
     assert bits(run_scripted(tmp_path / "b", backwards)) == bits(first)
     other = run_scripted(tmp_path / "c", in_order)
@@ -105,19 +105,6 @@ def test_other_searches_replay_too(tmp_path: Path, more: dict[str, Any]) -> None
     assert any(moved) == ("engine" in more)
 
 
-def test_thompson_sampling_is_chosen_for_several() -> None:
-    def chosen(tree: dict[str, Any]) -> str:
-        return Learner(make_config(tree), Problem.cluster("Au6")).acquisition
-
-    assert chosen(settings(1)) == "lcb"
-    assert chosen(settings(2)) == "thompson"
-    assert chosen(settings(2, acquisition="lcb")) == "lcb"
-    assert chosen(settings(1, acquisition="thompson")) == "thompson"
-    without = settings(2)
-    without["model"]["uncertainty"] = "projected-process"
-    assert chosen(without) == "lcb"  # there is no committee to draw from
-
-
 def test_a_process_pool_evaluates(tmp_path: Path) -> None:
     """Somebody else's executor: it gets a function and plain data, and goes on living."""
     search = Search.create(make_config(settings(2, budget=6)), tmp_path / "run")
@@ -130,7 +117,7 @@ def test_a_process_pool_evaluates(tmp_path: Path) -> None:
 def test_a_changed_structure_is_found(tmp_path: Path) -> None:
     run_scripted(tmp_path / "run", in_order)
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
-        row = next(database.select(proposal=11))  # nothing was learnt from it
+        row = next(database.select(proposal=11))  # no later proposal depends on it
         atoms = row.toatoms()
         results = atoms.calc.results
         atoms.positions[2, 1] = np.nextafter(atoms.positions[2, 1], np.inf)

@@ -14,6 +14,7 @@ import pytest
 from flights import Scripted, assert_whole, bits, in_order, run_scripted, settings
 
 from nugget.errors import NuggetError
+from nugget.evaluation.run import run_engine
 from nugget.search import Search, make_config
 from nugget.search.store import PENDING
 
@@ -142,6 +143,34 @@ def test_failures_among_several(tmp_path: Path) -> None:
     hung = next(r for r in records if r.failure == "timeout")
     assert hung.iteration > hung.proposal
     assert_whole(tmp_path / "run", 12)
+
+
+def test_an_engine_that_lies_does_not_mislead(tmp_path: Path) -> None:
+    """False energies, wrong shapes, NaN, deaths and hangs: each is recorded for what it was."""
+    better: dict[str, Any] = {"relax_steps": 100, "candidates": 10, "use_forces": True}
+    clean = Search.create(make_config(settings(1, budget=20, **better)), tmp_path / "clean")
+    goal = clean.run().best
+    liar = {
+        "name": "faulty_engines:liar",
+        "time_limit": 4.0,
+        "retries": 0,
+        "options": {"counter": str(tmp_path / "count")},
+    }
+    config = make_config(settings(1, engine=liar, budget=34, **better))
+    search = Search.create(config, tmp_path / "run")
+    found = search.run().best
+    records = search.store.records()
+    kinds = {r.failure for r in records}
+    assert kinds == {"", "exception", "implausible", "invalid", "nan", "died", "timeout"}
+    lie = next(r for r in records if r.failure == "implausible")
+    assert lie.reason.count(" eV") >= 3  # both energies and what was expected
+    for record in records:
+        if record.ok:
+            again = run_engine("emt", {}, record.atoms)
+            assert record.energy == pytest.approx(again.energy, abs=1e-9)
+    assert goal is not None
+    assert found is not None
+    assert found.energy == pytest.approx(goal.energy, abs=0.05)
 
 
 def test_too_many_failures_in_a_row(tmp_path: Path) -> None:

@@ -276,6 +276,6 @@ def with_execution(campaign: Campaign, changed: Mapping[str, Any]) -> ExecutionC
     """Where a campaign runs: its own settings, overridden by `changed`."""
     settings = campaign.base.execution.model_dump()
     if changed.get("kind", "dask") != "dask":  # settings of Dask mean nothing elsewhere
-        settings = {key: settings[key] for key in ("workers", "max_losses")}
+        settings = {key: settings[key] for key in ("workers", "max_losses", "heartbeat")}
     settings |= changed
     return make_config({"execution": settings}, "execution").execution

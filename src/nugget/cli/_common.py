@@ -1,4 +1,4 @@
-"""What commands share: options, tables, progress bars, JSON."""
+"""What commands share: tables, progress bars, JSON."""
 
 from __future__ import annotations
 
@@ -7,28 +7,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")
-]
-Index = Annotated[
-    str, typer.Option("--index", "-i", help="Which structures of DATA: '0:100', '::10', '-1'.")
-]
-ModelFile = Annotated[
-    Path, typer.Argument(help="A model that `nugget fit` wrote.", metavar="MODEL")
-]
-DataFile = Annotated[
-    Path, typer.Argument(help="Structures: any file that ASE reads, also .gz.", metavar="DATA")
-]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust", help="Accept a model whose prior names code (module:factory) to be run."
-    ),
-]
 
 Progress = Callable[[int, int], None]
 
@@ -55,7 +36,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on stdout; all columns but the first are set right."""
+    """A table on stdout; all columns but the first are aligned right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

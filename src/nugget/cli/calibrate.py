@@ -3,60 +3,43 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, facts, number, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, number, table
 
 if TYPE_CHECKING:
     from nugget.calibration import Calibration
     from nugget.calibration.summary import Metrics
 
 
-class ObjectiveName(StrEnum):
-    calibration_error = "calibration_error"
-    nll = "nll"
-    crps = "crps"
-
-
-class MethodName(StrEnum):
-    levels = "levels"
-    scale = "scale"
+Objective = Literal["calibration_error", "nll", "crps"]
+Method = Literal["levels", "scale"]
 
 
 def calibrate(
-    model: ModelFile,
-    data: DataFile,
+    model: opt.ModelFile,
+    data: opt.DataFile,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The model file to write. Default: MODEL itself."),
     ] = None,
-    index: Index = ":",
-    energy_key: Annotated[
-        str | None,
-        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
-    ] = None,
-    objective: Annotated[
-        ObjectiveName, typer.Option(help="What is minimised over the structures of DATA.")
-    ] = ObjectiveName.calibration_error,
+    index: opt.Index = ":",
+    energy_key: opt.EnergyKey = None,
+    objective: Annotated[Objective, typer.Option(help="What is minimised.")] = "calibration_error",
     method: Annotated[
-        MethodName,
-        typer.Option(
-            help="levels: the noise levels of a committee (a projected process has one factor "
-            "only); scale: one factor on every σ."
-        ),
-    ] = MethodName.levels,
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.", min=0)
-    ] = 40,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    trust: Trust = False,
-    json: Json = False,
+        Method,
+        typer.Option(help="levels: the noise levels of a committee; scale: one factor on every σ."),
+    ] = "levels",
+    resamples: opt.Resamples = 40,
+    seed: opt.RandomSeed = 0,
+    trust: opt.Trust = False,
+    json: opt.Json = False,
 ) -> None:
-    """Find the noise levels that make error bars honest, on structures not used for fitting.
+    """Make error bars honest, on structures not used for fitting.
 
     [bold]Examples[/bold]
 
@@ -64,8 +47,9 @@ def calibrate(
         nugget calibrate au.model all.extxyz.gz -i 225:250 -o calibrated.model
         nugget calibrate au.model validation.extxyz --objective nll --method scale
 
-    Energies and forces that the model predicts do not change, only their uncertainty. 25 structures
-    are enough for a first calibration, but see the interval. Errors and σ are compared per atom.
+    Energies and forces that the model predicts do not change, only their
+    uncertainty. 25 structures are enough for a first calibration, but see the
+    interval. Errors and σ are compared per atom.
     """
     import numpy as np
 
@@ -81,7 +65,7 @@ def calibrate(
     before = residuals(potential, images).summary()
     start = time.perf_counter()
     found = run(
-        potential, images, objective.value, method=method.value,
+        potential, images, objective, method=method,
         rng=np.random.default_rng(seed), resamples=resamples,
     )  # fmt: skip
     seconds = time.perf_counter() - start

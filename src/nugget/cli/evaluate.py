@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nugget.cli._common import (
-    DataFile,
-    Index,
-    Json,
-    ModelFile,
-    Trust,
-    emit,
-    number,
-    progress,
-    table,
-)
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, number, progress, table
 
 if TYPE_CHECKING:
     from nugget.calibration import Bins
@@ -25,25 +16,20 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: ModelFile,
-    data: DataFile,
-    index: Index = ":",
-    energy_key: Annotated[
-        str | None,
-        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
-    ] = None,
+    model: opt.ModelFile,
+    data: opt.DataFile,
+    index: opt.Index = ":",
+    energy_key: opt.EnergyKey = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Directory for the figure calibration.png and .pdf.", metavar="DIR"),
     ] = None,
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.", min=0)
-    ] = 200,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap and the figure.")] = 0,
-    trust: Trust = False,
-    json: Json = False,
+    resamples: opt.Resamples = 200,
+    seed: opt.RandomSeed = 0,
+    trust: opt.Trust = False,
+    json: opt.Json = False,
 ) -> None:
-    """Judge a model on labelled structures: errors, calibration, and σ against error in bins.
+    """Judge a model on labelled structures: errors and calibration.
 
     [bold]Examples[/bold]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, emit, facts, number, progress, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, number, progress, table
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -18,33 +18,10 @@ if TYPE_CHECKING:
     from nugget.potential.priors import Prior
 
 
-class InducingRule(StrEnum):
-    pivoted = "pivoted"
-    cur = "cur"
-    random = "random"
-
-
-class UncertaintyKind(StrEnum):
-    label_noise = "label-noise"
-    projected_process = "projected-process"
-
-
-class Observations(StrEnum):
-    structures = "structures"
-    environments = "environments"
-
-
-def _option(name: str, text: str, panel: str) -> Any:
-    return typer.Option(name, help=text, rich_help_panel=panel)
-
-
-_DESCRIPTOR, _PROCESS, _SIGMA = "Descriptor (SOAP)", "Gaussian process", "Uncertainty"
-
-
 def fit(
-    data: DataFile,
+    data: opt.DataFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
-    index: Index = ":",
+    index: opt.Index = ":",
     forces: Annotated[
         bool | None,
         typer.Option(
@@ -53,13 +30,8 @@ def fit(
         ),
     ] = None,
     stress: Annotated[bool, typer.Option("--stress", help="Learn from stress, too.")] = False,
-    energy_key: Annotated[
-        str | None,
-        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
-    ] = None,
-    forces_key: Annotated[
-        str | None, typer.Option(help="Name of the forces in DATA, if not 'forces'.")
-    ] = None,
+    energy_key: opt.EnergyKey = None,
+    forces_key: opt.ForcesKey = None,
     prior: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,66 +40,31 @@ def fit(
             "Default: species.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
-    species: Annotated[
-        str | None,
-        _option("--species", "Elements, as 'Cu,Au'. Default: those in DATA.", _DESCRIPTOR),
-    ] = None,
-    cutoff: Annotated[
-        float, _option("--cutoff", "Radius of an environment, Å.", _DESCRIPTOR)
-    ] = 6.0,
-    n_max: Annotated[
-        int, _option("--n-max", "Radial functions; 8 resolves far more than 3.", _DESCRIPTOR)
-    ] = 3,
-    l_max: Annotated[
-        int, _option("--l-max", "Highest angular momentum; 6 goes with n-max 8.", _DESCRIPTOR)
-    ] = 2,
-    sigma: Annotated[float, _option("--sigma", "Width of an atom, Å.", _DESCRIPTOR)] = 1.0,
-    length_scale: Annotated[
-        float, _option("--length-scale", "Of the kernel, in units of features.", _PROCESS)
-    ] = 20.0,
-    amplitude: Annotated[
-        float, _option("--amplitude", "Variance θ₀ of the kernel, eV².", _PROCESS)
-    ] = 1.0,
-    noise: Annotated[float, _option("--noise", "Misfit of energies, eV/atom.", _PROCESS)] = 0.01,
-    force_noise: Annotated[
-        float, _option("--force-noise", "Misfit of force components, eV/Å.", _PROCESS)
-    ] = 0.1,
-    inducing: Annotated[
-        InducingRule, _option("--inducing", "How inducing points are chosen.", _PROCESS)
-    ] = InducingRule.pivoted,
-    points: Annotated[
-        int | None,
-        _option("--points", "How many: 1000 for cur and random, no limit for pivoted.", _PROCESS),
-    ] = None,
-    tol: Annotated[
-        float, _option("--tol", "Pivoted: share of the variance that may be left.", _PROCESS)
-    ] = 1e-7,
-    uncertainty: Annotated[
-        UncertaintyKind, _option("--uncertainty", "Where error bars come from.", _SIGMA)
-    ] = UncertaintyKind.label_noise,
-    members: Annotated[
-        int | None,
-        _option("--members", "Sampled committee of so many; default: the exact limit.", _SIGMA),
-    ] = None,
-    label_noise: Annotated[
-        float, _option("--label-noise", "Committee: noise on energies, eV/atom.", _SIGMA)
-    ] = 0.01,
-    prior_noise: Annotated[
-        float, _option("--prior-noise", "Committee: noise on the prior, eV/atom.", _SIGMA)
-    ] = 0.05,
-    force_label_noise: Annotated[
-        float, _option("--force-label-noise", "Committee: noise on forces, eV/Å.", _SIGMA)
-    ] = 0.05,
-    observations: Annotated[
-        Observations, _option("--observations", "Projected process: of what.", _SIGMA)
-    ] = Observations.structures,
+    seed: opt.RandomSeed = 0,
+    species: opt.Species = None,
+    cutoff: opt.Cutoff = 6.0,
+    n_max: opt.NMax = 3,
+    l_max: opt.LMax = 2,
+    sigma: opt.Sigma = 1.0,
+    length_scale: opt.LengthScale = 20.0,
+    amplitude: opt.Amplitude = 1.0,
+    noise: opt.Noise = 0.01,
+    force_noise: opt.ForceNoise = 0.1,
+    inducing: opt.Inducing = "pivoted",
+    points: opt.Points = None,
+    tol: opt.Tolerance = 1e-7,
+    uncertainty: opt.Uncertainty = "label-noise",
+    members: opt.Members = None,
+    label_noise: opt.LabelNoise = 0.01,
+    prior_noise: opt.PriorNoise = 0.05,
+    force_label_noise: opt.ForceLabelNoise = 0.05,
+    observations: opt.Observations = "structures",
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Begin even if memory will not suffice.")
     ] = False,
-    json: Json = False,
+    json: opt.Json = False,
 ) -> None:
-    """Fit a potential to structures with energies (and forces, where there are any).
+    """Fit a potential to structures with energies and forces.
 
     [bold]Examples[/bold]
 
@@ -165,12 +102,12 @@ def fit(
     potential = Potential(
         SOAP(tuple(elements), cutoff, n_max, l_max, sigma),
         RBF(length_scale, amplitude),
-        rules[inducing.value](),
+        rules[inducing](),
         noise,
         force_noise,
         LabelNoise(label_noise, prior_noise, force_label_noise, members)
-        if uncertainty is UncertaintyKind.label_noise
-        else ProjectedProcess(observations.value),
+        if uncertainty == "label-noise"
+        else ProjectedProcess(observations),
         _priors(prior or ["species"]),
         seed,
     )

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nugget.cli._common import Json, emit
+from nugget.cli import _options as opt
+from nugget.cli._common import emit
 
 
 def init(
@@ -15,9 +16,7 @@ def init(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file to write; - prints it instead.")
     ] = Path("search.toml"),
-    engine: Annotated[
-        str | None, typer.Option(help="A name from `nugget engines`, or module:factory.")
-    ] = None,
+    engine: opt.Engine = None,
     template: Annotated[
         str | None, typer.Option(help="A file with a slab: atoms are placed on it.")
     ] = None,
@@ -25,7 +24,7 @@ def init(
         str | None,
         typer.Option(help="A periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."),
     ] = None,
-    json: Json = False,
+    json: opt.Json = False,
 ) -> None:
     """Write a commented TOML file with all settings of a search.
 
@@ -36,8 +35,8 @@ def init(
         nugget init Cu3 --template slab.traj -o adsorbate.toml
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
 
-    Change what you like (or remove it: what is not there has its default), then run
-    `nugget search FILE`. An existing file is never overwritten.
+    Change what you like (or remove it: what is not there has its default), then
+    run `nugget search FILE`. An existing file is never overwritten.
     """
     from nugget.errors import NuggetError
     from nugget.evaluation.engines import get_engine

@@ -76,7 +76,8 @@ def main(
 ) -> None:
     """Gaussian-process interatomic potentials that know what they do not know.
 
-    Find the structure of lowest energy, with as few expensive calculations as possible:
+    Find the structure of lowest energy, with as few expensive calculations as
+    possible:
 
         nugget search Au20
         nugget init Cu5Au8 -o settings.toml
@@ -84,9 +85,10 @@ def main(
 
     Many searches at once, and how often and how soon they succeed:
 
-        nugget campaign Au20 --vary kappa=0,2 --repeats 20 --reference known.xyz --out kappas
+        nugget campaign Au20 --vary kappa=0,2 --reference known.xyz -o kappas
 
-    Fit a potential to structures with energies and forces, predict with error bars, and check it:
+    Fit a potential to structures with energies and forces, predict with error
+    bars, and check it:
 
         nugget fit train.extxyz -o au.model
         nugget predict au.model test.extxyz -o predicted.extxyz
@@ -99,6 +101,7 @@ def main(
         nugget evaluate au.model test.extxyz --plot figures
         nugget dataset Au10-Au20 -n 300 --out gold
 
-    Structures come from any file that ASE reads (extxyz, traj, ase.db, ...), compressed or not.
-    Energies are in eV, lengths in Å. Every command has examples: nugget fit --help.
+    Structures come from any file that ASE reads (extxyz, traj, ase.db, ...),
+    compressed or not. Energies are in eV, lengths in Å. Every command has
+    examples: nugget fit --help.
     """

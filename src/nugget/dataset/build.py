@@ -86,7 +86,7 @@ def build(
             time_limit=recipe.time_limit,
             relax_steps=recipe.relax_steps,
         )
-        with EvaluationQueue(engine, workers) as queue:
+        with EvaluationQueue(engine, workers, directory=folder) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
             write_atomically(folder / RECIPE, json.dumps(recipe.to_dict(), indent=2) + "\n")
             now = _work(streams, known, database, queue, advance)

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 def basis(cutoff: float, n_max: int, l_max: int) -> tuple[Floats, Floats]:
-    """Exponents α_nl and Löwdin coefficients β_l = S_l^{−1/2} (DESIGN.md section 3).
+    """Exponents α_nl and Löwdin coefficients β_l = S_l^{−1/2}.
 
     Shapes (l_max+1, n_max) and (l_max+1, n_max, n_max). Each primitive decays to 10⁻³ at r_n.
     """

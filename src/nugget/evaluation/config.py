@@ -23,7 +23,25 @@ class EngineConfig(Section):
     """The expensive calculator; `nugget engines` lists them."""
 
     name: str = Field("gfn1-xtb", description="a name from `nugget engines`, or module:factory")
-    options: dict[str, Any] = Field(default_factory=dict, description="passed to the engine")
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="passed to the engine; text that begins with ./ or ../ is a path from where "
+        "nugget was started",
+    )
+    charge: int = Field(0, description="total charge, e")
+    spin: int | None = Field(None, ge=1, description="multiplicity 2S + 1; none: the engine's own")
+    magmoms: dict[str, float] = Field(
+        default_factory=dict, description="initial magnetic moments by element, μB per atom"
+    )
+    vacuum: float | None = Field(
+        None, gt=0, description="Å around structures without a cell; none: if the engine needs it"
+    )
+    scratch: str | None = Field(
+        None, description="directory for the engine's files; none: scratch/ beside the results"
+    )
+    keep_scratch: bool = Field(
+        False, description="keep the files of calculations that succeeded, too"
+    )
     time_limit: float = Field(600.0, gt=0, description="seconds before a calculation is killed")
     retries: int = Field(1, ge=0, description="new attempts after a calculation has died")
     relax_steps: int = Field(0, ge=0, description="relaxation steps with the engine itself")
@@ -39,6 +57,9 @@ class ExecutionConfig(Section):
     workers: int | None = Field(None, ge=1, description="searches at a time; none: one per core")
     max_losses: int = Field(
         3, ge=0, description="a search that has lost more workers than this is given up"
+    )
+    heartbeat: float = Field(
+        120.0, gt=0, description="seconds without a sign of life before a worker is replaced"
     )
     address: str | None = Field(
         None, description="dask: a scheduler that runs already, as tcp://node1:8786"

@@ -14,9 +14,10 @@ from typing import Any
 from ase import Atoms
 
 from nugget.errors import NuggetError
-from nugget.evaluation.engines import get_engine
+from nugget.evaluation.engines import get_engine, start_directory
 from nugget.evaluation.outcome import FAILURES, Failure, Outcome
 from nugget.evaluation.run import Task
+from nugget.evaluation.scratch import Scratch
 from nugget.evaluation.worker import Worker
 
 #: What is tried again: deterministic failures would only repeat, but a process may die because
@@ -28,7 +29,11 @@ class Evaluator:
     """Evaluates structures in processes of their own, with a time limit for each.
 
     A process stays warm between structures (start-up costs more than a small calculation), runs one
-    thread, and is killed and replaced when it hangs or dies. Close it after use, or use `with`.
+    thread, and is killed and replaced when it hangs or dies. Each evaluation has a scratch
+    directory of its own (`nugget.evaluation.scratch`). Close it after use, or use `with`.
+
+    `task` takes what `nugget.evaluation.run.Task` takes: charge, spin, magmoms, vacuum,
+    relax_steps, relax_fmax, keep_path, and start, the directory where nugget was started.
     """
 
     def __init__(
@@ -39,31 +44,31 @@ class Evaluator:
         time_limit: float = 600.0,
         retries: int = 1,
         retry_on: Iterable[Failure] = RETRY_ON,
-        relax_steps: int = 0,
-        relax_fmax: float = 0.05,
-        keep_path: bool = False,
         workers: int = 1,
+        scratch: str | None = None,
+        keep_scratch: bool = False,
+        **task: Any,
     ) -> None:
+        task.setdefault("start", start_directory())
+        self.task = Task(engine, dict(options or {}), **task)
         if not 0 < time_limit < math.inf:
             raise NuggetError(f"time_limit is {time_limit}; give a finite number of seconds.")
-        if retries < 0 or relax_steps < 0 or workers < 1:
+        if retries < 0 or self.task.relax_steps < 0 or workers < 1:
             raise NuggetError(
-                f"retries ({retries}) and relax_steps ({relax_steps}) must not be negative, "
-                f"workers ({workers}) must be at least one."
+                f"retries ({retries}) and relax_steps ({self.task.relax_steps}) must not be "
+                f"negative, workers ({workers}) must be at least one."
             )
         self.retry_on = tuple(retry_on)
         if unknown := set(self.retry_on) - set(FAILURES):
             raise NuggetError(f"retry_on has {sorted(unknown)}; choose from {', '.join(FAILURES)}.")
-        found = get_engine(engine)
-        if not found.installed():
-            raise NuggetError(
-                f"engine {engine!r} is not installed. To install it: {found.how_to_install}"
-            )
-        self.task = Task(engine, dict(options or {}), relax_steps, relax_fmax, keep_path)
+        found = get_engine(engine, self.task.start)
+        found.require(self.task.options)
+        found.full_options(self.task.options, self.task.electrons)
         self.time_limit = time_limit
         self.retries = retries
         self._closed = False
-        self._workers = [Worker(self.task) for _ in range(workers)]
+        self._scratch = Scratch(scratch, keep_scratch, self.task.start)
+        self._workers = [Worker(self.task, self._scratch) for _ in range(workers)]
         self._free: SimpleQueue[Worker] = SimpleQueue()
         for worker in self._workers:
             self._free.put(worker)
@@ -84,19 +89,23 @@ class Evaluator:
         self._closed = True
         for worker in self._workers:
             worker.close()
+        self._scratch.close()
 
-    def evaluate(self, atoms: Atoms) -> Outcome:
-        """One structure. Never raises for what an engine does; safe to call from many threads."""
+    def evaluate(self, atoms: Atoms, *, fresh: bool = False) -> Outcome:
+        """One structure, in a new process if it must be `fresh`.
+
+        Never raises for what an engine does; safe to call from many threads.
+        """
         if self._closed:
             raise NuggetError("the evaluator is closed; make a new one.")
         begun = time.perf_counter()
         worker = self._free.get()
         try:
             attempts = 1
-            outcome = worker.ask(atoms, self.time_limit)
+            outcome = worker.evaluate(atoms, self.time_limit, fresh)
             while outcome.failure in self.retry_on and attempts <= self.retries:
                 attempts += 1
-                outcome = worker.ask(atoms, self.time_limit)
+                outcome = worker.evaluate(atoms, self.time_limit)
         finally:
             self._free.put(worker)
         for frame in (outcome.atoms, *outcome.path):

@@ -12,7 +12,15 @@ from ase.io.jsonio import decode, encode
 
 from nugget.errors import NuggetError
 
-Failure = Literal["exception", "timeout", "nan", "unconverged", "died"]
+Failure = Literal[
+    "exception",  # the engine raised an error
+    "timeout",  # it took longer than it may
+    "nan",  # energy, forces or stress are not finite
+    "invalid",  # they have the wrong type or shape
+    "unconverged",  # the engine says so
+    "died",  # the process is gone
+    "implausible",  # the numbers cannot be true, see `nugget.evaluation.plausibility`
+]
 FAILURES: tuple[str, ...] = get_args(Failure)
 
 

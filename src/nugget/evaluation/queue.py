@@ -10,6 +10,7 @@ import atexit
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -19,8 +20,10 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
+from nugget.evaluation.engines import start_directory
 from nugget.evaluation.evaluator import Evaluator
 from nugget.evaluation.outcome import Outcome, atoms_dict, atoms_from
+from nugget.evaluation.plausibility import Judge, settle
 
 _warm = threading.local()
 _all: WeakSet[Evaluator] = WeakSet()
@@ -33,12 +36,14 @@ def _close_all() -> None:
         evaluator.close()
 
 
-def evaluate_plain(settings: dict[str, Any], structure: dict[str, Any], attempt: int = 1) -> str:
+def evaluate_plain(
+    settings: dict[str, Any], structure: dict[str, Any], attempt: int = 1, fresh: bool = False
+) -> str:
     """Evaluate on the machine where this is called, in a child process with a time limit.
 
-    `settings` are the arguments of `Evaluator`, `structure` is `Atoms.todict()`, the answer is
+    `settings` are the arguments of `Evaluator`, `structure` is `Atoms.todict()`, the result is
     `Outcome.to_json()`. The child stays warm for the next structure; each thread has its own.
-    `attempt` makes a repetition a call of its own: Dask remembers answers by their arguments.
+    `attempt` makes a repetition a call of its own: Dask remembers results by their arguments.
     """
     key = repr(settings)
     if getattr(_warm, "key", None) != key:
@@ -46,46 +51,67 @@ def evaluate_plain(settings: dict[str, Any], structure: dict[str, Any], attempt:
             _warm.evaluator.close()
         _warm.evaluator, _warm.key = Evaluator(**settings), key
         _all.add(_warm.evaluator)
-    outcome: Outcome = _warm.evaluator.evaluate(atoms_from({"structure": structure, "results": {}}))
+    atoms = atoms_from({"structure": structure, "results": {}})
+    outcome: Outcome = _warm.evaluator.evaluate(atoms, fresh=fresh)
     return outcome.to_json()
+
+
+def evaluator_settings(engine: EngineConfig, directory: Path | None = None) -> dict[str, Any]:
+    """The arguments of `Evaluator` for these settings; plain data.
+
+    `directory` is where the results go: the engine's files go to scratch/ inside it, unless the
+    settings name another place.
+    """
+    scratch = engine.scratch
+    if scratch is None and directory is not None:
+        scratch = str(directory.absolute() / "scratch")
+    return {
+        "engine": engine.name,
+        **engine.model_dump(exclude={"name", "scratch", "max_failures"}),
+        "scratch": scratch,
+        "start": start_directory(),
+    }
 
 
 class EvaluationQueue:
     """Evaluations under way, each under a key of the caller's (a number).
 
-    Use `with`: leaving it breaks off what has not ended.
+    `directory` is that of the results, see `evaluator_settings`. `judge` says of a structure with
+    results why they cannot be true, or None: such an evaluation is repeated once in a fresh
+    process, see `nugget.evaluation.plausibility.settle`. Use `with`: leaving it breaks off what
+    has not ended.
     """
 
-    def __init__(self, engine: EngineConfig, width: int, executor: Executor | None = None) -> None:
+    def __init__(
+        self,
+        engine: EngineConfig,
+        width: int,
+        executor: Executor | None = None,
+        *,
+        directory: Path | None = None,
+        judge: Judge | None = None,
+    ) -> None:
         self.width, self.retries = width, engine.retries
-        self._settings: dict[str, Any] = {
-            "engine": engine.name,
-            "options": engine.options,
-            "time_limit": engine.time_limit,
-            "retries": engine.retries,
-            "relax_steps": engine.relax_steps,
-        }
-        self._executor = executor
-        self._send: Callable[[Atoms, int], Future[Any]]
+        self._settings = evaluator_settings(engine, directory)
+        self._executor, self._judge = executor, judge
+        self._send: Callable[[Atoms, int, bool], Future[Any]]
         if executor is None:
             self._evaluator = Evaluator(**self._settings, workers=width)
             self._pool = ThreadPoolExecutor(width)
-            self._send = lambda atoms, _: self._pool.submit(self._evaluator.evaluate, atoms)
+            self._send = lambda atoms, _, fresh: self._pool.submit(
+                self._evaluator.evaluate, atoms, fresh=fresh
+            )
         else:
-            self._send = lambda atoms, attempt: executor.submit(
-                evaluate_plain, self._settings, atoms_dict(atoms)["structure"], attempt
+            self._send = lambda atoms, attempt, fresh: executor.submit(
+                evaluate_plain, self._settings, atoms_dict(atoms)["structure"], attempt, fresh
             )
         self._atoms: dict[int, Atoms] = {}
         self._futures: dict[int, Future[Any]] = {}
+        self._doubtful: dict[int, Outcome] = {}  # first outcomes of what is being repeated
         self._done: SimpleQueue[tuple[int, int, Future[Any]]] = SimpleQueue()
 
     def __len__(self) -> int:
         return len(self._atoms)
-
-    @property
-    def keys(self) -> list[int]:
-        """What has been submitted and has not ended, in ascending order."""
-        return sorted(self._atoms)
 
     def submit(self, key: int, atoms: Atoms) -> None:
         """Have a structure evaluated; its key must not be under way already."""
@@ -109,12 +135,20 @@ class EvaluationQueue:
                 text = " ".join(f"{type(error).__name__}: {error}".split())
                 reason = f"the worker was lost ({text})"[:500]
                 outcome = Outcome(self._atoms[key].copy(), "died", reason, attempts=attempt)
+            if self._judge is not None:
+                first = self._doubtful.pop(key, None)
+                if first is not None:
+                    outcome = settle(first, outcome, self._judge)
+                elif outcome.ok and self._judge(outcome.atoms) is not None:
+                    self._doubtful[key] = outcome
+                    self._start(key, attempt + 1)
+                    continue
             del self._atoms[key], self._futures[key]
             return key, outcome
 
     def _start(self, key: int, attempt: int) -> None:
         try:
-            future = self._send(self._atoms[key], attempt)
+            future = self._send(self._atoms[key], attempt, key in self._doubtful)
         except Exception as error:
             raise NuggetError(
                 f"The executor takes no more work ({type(error).__name__}: {error}). What is in "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from ase import Atoms
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
 
-@dataclass(frozen=True, eq=False)
-class SurfaceValues:
+class SurfaceValues(NamedTuple):
     """A surface on a batch, with what it is made of."""
 
     value: Floats  # (B,)

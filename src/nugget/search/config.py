@@ -18,6 +18,12 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig, ExecutionConfig, Section
 
+Options = dict[str, Any]
+
+
+def _options(of: str) -> Any:
+    return Field(default_factory=dict, description=f"further options of the {of}")
+
 
 class SystemConfig(Section):
     """The system to search."""
@@ -58,17 +64,25 @@ class ModelConfig(Section):
         False,
         description="learn from forces too: better on simple surfaces, worse on gold clusters",
     )
-    baseline: Literal["pair-well", "repulsion", "none"] = Field(
-        "pair-well", description="energy of atoms before any data"
-    )
     max_points: int = Field(1000, ge=10, description="inducing points at the most")
-    uncertainty: Literal["label-noise", "projected-process"] = Field(
-        "label-noise", description="committee by label noise, or the closed form"
-    )
     members: int | None = Field(None, ge=1, description="sampled members; none: the exact limit")
-    label: float = Field(0.02, ge=0, description="label noise of the committee, eV/atom")
-    prior: float = Field(0.1, ge=0, description="prior noise of the committee, eV/atom")
-    force: float = Field(0.1, ge=0, description="label noise on forces, eV/Å")
+    label_noise: float = Field(0.02, ge=0, description="label noise of the committee, eV/atom")
+    prior_noise: float = Field(0.1, ge=0, description="prior noise of the committee, eV/atom")
+    force_label_noise: float = Field(0.1, ge=0, description="label noise on forces, eV/Å")
+    descriptor: str = Field("SOAP", description="class of the descriptor")
+    descriptor_options: Options = _options("descriptor")
+    kernel: str = Field("RBF", description="class of the kernel")
+    kernel_options: Options = _options("kernel")
+    inducing: str = Field("PivotedCholesky", description="rule that picks inducing points")
+    inducing_options: Options = _options("rule")
+    uncertainty: str = Field(
+        "label-noise", description="label-noise: a committee; projected-process: the closed form"
+    )
+    uncertainty_options: Options = _options("uncertainty")
+    baseline: str = Field(
+        "pair-well", description="energy before any data: pair-well, repulsion, none, ..."
+    )
+    baseline_options: Options = _options("baseline")
 
 
 class SearchConfig(Section):
@@ -79,11 +93,12 @@ class SearchConfig(Section):
     in_flight: int = Field(1, ge=1, description="evaluations at the same time")
     candidates: int = Field(30, ge=1, description="structures relaxed per evaluation")
     kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*std is minimised")
-    acquisition: Literal["auto", "lcb", "thompson", "ei"] = Field(
+    acquisition: str = Field(
         "auto",
-        description="lower confidence bound, Thompson sampling, expected improvement; "
-        "auto: lcb one at a time, thompson with several in flight",
+        description="lcb: lower confidence bound, thompson: Thompson sampling, ei: expected "
+        "improvement; auto: lcb one at a time, thompson with several in flight",
     )
+    acquisition_options: Options = _options("acquisition")
     calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")
@@ -95,6 +110,9 @@ class SearchConfig(Section):
     generators: dict[str, float] = Field(
         default_factory=lambda: dict(DEFAULT_GENERATORS),
         description="weights of the ways to make candidates; what is not listed is not used",
+    )
+    generator_options: dict[str, Options] = Field(
+        default_factory=dict, description="further options of generators, by name"
     )
     seed: int = Field(0, ge=0, description="same seed, same search")
     reference: str | None = Field(
@@ -109,6 +127,10 @@ class SearchConfig(Section):
         weights = self.generators
         if not weights or min(weights.values()) < 0 or max(weights.values()) == 0:
             raise ValueError("generators need weights of 0 or more, at least one above 0")
+        if stray := [name for name in self.generator_options if name not in weights]:
+            raise ValueError(f"generator_options are given for {stray[0]}, which has no weight")
+        if self.acquisition == "auto" and self.acquisition_options:
+            raise ValueError("acquisition_options need an acquisition by name, not auto")
         return self
 
 
@@ -166,7 +188,7 @@ def write_config(config: Config, *, comments: bool = True) -> str:
         for key, field in type(block).model_fields.items():
             value = getattr(block, key)
             note = f"  # {field.description}" if comments else ""
-            if isinstance(value, dict):
+            if isinstance(value, dict) and value:
                 entries = [f"{_key(k)} = {_toml(v)}" for k, v in value.items()]
                 head = f"# {field.description}\n" if comments else ""
                 tables.append("\n".join([f"{head}[{name}.{key}]", *entries]))
@@ -200,6 +222,13 @@ def _toml(value: Any) -> str:
     raise NuggetError(f"{value!r} cannot be written to a TOML file.")
 
 
+_RENAMED = {
+    "model.label": "label_noise",
+    "model.prior": "prior_noise",
+    "model.force": "force_label_noise",
+}
+
+
 def _explain(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "model_type":
@@ -213,6 +242,8 @@ def _explain(problem: Any) -> str:
     if parents:
         section = Config.model_fields[parents[0]].annotation
         known = list(section.model_fields)  # type: ignore[union-attr]
+    if where in _RENAMED:
+        return f"{where} is not an option; did you mean {_RENAMED[where]!r}?"
     near = difflib.get_close_matches(str(key), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return f"{where} is not an option; {hint}"

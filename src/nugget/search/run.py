@@ -14,7 +14,7 @@ from ase.io import write
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import EvaluationQueue
 from nugget.search.learner import Learner
-from nugget.search.records import complete, make_pending
+from nugget.search.records import complete, make_judge, make_pending
 from nugget.search.reference import is_found
 from nugget.search.store import End, Ended, Record, Store
 from nugget.structures.files import replacing
@@ -98,7 +98,13 @@ class Run:
         self.held = self.store.pending()
         self.clock.take()  # learning again is no new work
         found = any(self._is_reference(record) for record in learner.good)
-        with EvaluationQueue(self.config.engine, self.config.search.in_flight, executor) as queue:
+        with EvaluationQueue(
+            self.config.engine,
+            self.config.search.in_flight,
+            executor,
+            directory=self.store.directory,
+            judge=make_judge(self.learner),
+        ) as queue:
             self._show(None, found)
             while not found:
                 self._fill(queue)

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,26 +135,12 @@ class Store:
 
     def append(self, record: Record) -> None:
         """Write one evaluation."""
-        pairs: dict[str, Any] = {
-            "iteration": record.iteration,
-            "generator": record.generator,
-            "scale": record.scale,
-            "kappa": record.kappa,
-            "engine_seconds": record.engine_seconds,
-            "surrogate_seconds": record.surrogate_seconds,
-            "proposal": record.proposal,
-            "n_observed": record.n_observed,
-        }
-        for name in ("predicted", "std", "acquisition"):
-            value = getattr(record, name)
-            if value is not None:
-                pairs[name] = value
+        pairs = {name: getattr(record, name) for name in _COLUMNS}
+        pairs = {name: value for name, value in pairs.items() if value is not None}
         if record.failure:
             pairs["failed"] = True
         # Text goes into `data`: ASE refuses key-value pairs such as "nan" that look like numbers.
-        data: dict[str, Any] = {"failure": record.failure, "reason": record.reason}
-        if record.proposed_positions is not None:
-            data["proposed_positions"] = record.proposed_positions
+        data = {name: getattr(record, name) for name in _DATA}
         self._database.write(record.atoms, data=data, **pairs)
 
     def records(self) -> list[Record]:
@@ -210,33 +196,17 @@ class Store:
         return locked(self.directory)
 
 
+# Where a record is kept besides its structure: in columns, in `data`, and while it is pending.
+_DATA = ("failure", "reason", "proposed_positions")
+_COLUMNS = tuple(f.name for f in fields(Record) if f.name not in ("atoms", *_DATA))
+_EXPECTED = tuple(name for name in _COLUMNS if name not in ("iteration", "engine_seconds"))
+
+
 def _record(row: Any) -> Record:
-    atoms = row.toatoms()
     pairs = row.key_value_pairs
-    return Record(
-        iteration=int(pairs["iteration"]),
-        atoms=atoms,
-        generator=str(pairs["generator"]),
-        failure=str(row.data.get("failure", "")),
-        reason=str(row.data.get("reason", "")),
-        predicted=_maybe(pairs, "predicted"),
-        std=_maybe(pairs, "std"),
-        scale=float(pairs["scale"]),
-        kappa=float(pairs["kappa"]),
-        acquisition=_maybe(pairs, "acquisition"),
-        engine_seconds=float(pairs["engine_seconds"]),
-        surrogate_seconds=float(pairs["surrogate_seconds"]),
-        proposal=int(pairs.get("proposal", UNFINISHED)),
-        n_observed=int(pairs.get("n_observed", UNFINISHED)),
-        proposed_positions=row.data.get("proposed_positions"),
-    )
-
-
-# What a record holds before the evaluation is done, besides the structure.
-_EXPECTED = (
-    "proposal", "n_observed", "generator", "predicted", "std", "scale", "kappa", "acquisition",
-    "surrogate_seconds",
-)  # fmt: skip
+    columns = {name: pairs[name] for name in _COLUMNS if name in pairs}
+    data = {name: row.data[name] for name in _DATA if name in row.data}
+    return Record(atoms=row.toatoms(), **columns, **data)
 
 
 def _pending_dict(record: Record) -> dict[str, Any]:
@@ -249,7 +219,3 @@ def _pending_record(entry: dict[str, Any]) -> Record:
     structure = entry["structure"]
     atoms = structure if isinstance(structure, Atoms) else Atoms.fromdict(structure)
     return Record(UNFINISHED, atoms, **{name: entry[name] for name in _EXPECTED})
-
-
-def _maybe(pairs: dict[str, Any], name: str) -> float | None:
-    return float(pairs[name]) if name in pairs else None

@@ -20,8 +20,9 @@ import numpy as np
 
 from nugget._compiled.arrays import Bools, Floats
 from nugget.errors import NuggetError
+from nugget.gp.labels import ENERGY
 from nugget.gp.linalg import compress, compress_gram, inverse_gram, right_solve, solve
-from nugget.gp.regression import ENERGY, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
 from nugget.registry import registered
 
