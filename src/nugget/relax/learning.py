@@ -17,7 +17,8 @@ from scipy.optimize import minimize
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.relax._state import free_mask
-from nugget.relax.local_surrogate import Choice, Point, Surrogate
+from nugget.relax.local_surrogate import FIRST_CHOICE, Point, Surrogate
+from nugget.relax.softest import softest_mode
 from nugget.relax.pair_features import SKIN, PairFeatures
 
 KAPPA = 3.0  # pessimism: steps go to the minimum of E + κσ
@@ -25,6 +26,9 @@ FIRST, LONGEST, SHORTEST = 0.3, 0.6, 2e-3  # Å: how far a coordinate may move i
 RISE = 1e-3  # eV: less is an engine's round-off
 MAX_LABELS = 2000  # numbers that the model learns from; more would cost more than they tell
 MAX_FAILURES = 4
+GAIN = 5e-3  # eV: a minimum is one where the model promises no more than this
+
+PROBE = 0.15  # Å: how far atoms are moved along a soft mode to see whether it is one of a saddle
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +48,19 @@ class EngineRelaxed:
 
 
 class LearningRelaxation:
-    """One relaxation: `propose`, have it evaluated, `observe`; until `done`."""
+    """One relaxation: `propose`, have it evaluated, `observe`; until `done`.
 
-    def __init__(self, atoms: Atoms, fmax: float = 0.05, max_evaluations: int = 200) -> None:
+    Small forces may belong to a saddle or a slope that is nearly flat. With `probes`, where they
+    are small, the relaxation goes on while the model promises more than GAIN, and displaces up to
+    that many of the softest modes to see whether the energy rises along them.
+    """
+
+    def __init__(
+        self, atoms: Atoms, fmax: float = 0.05, max_evaluations: int = 200, probes: int = 0
+    ) -> None:
         if not fmax > 0 or max_evaluations < 1:
             raise NuggetError("A relaxation needs fmax above 0 and at least one evaluation.")
-        self.fmax, self.max_evaluations = fmax, max_evaluations
+        self.fmax, self.max_evaluations, self.probes = fmax, max_evaluations, probes
         self.free = free_mask(atoms)
         self.best = atoms.copy()  # the lowest structure so far
         self.points: list[Point] = []
@@ -58,8 +69,11 @@ class LearningRelaxation:
         self._lowest: Point | None = None
         self._reach = FIRST
         self._failures = 0
-        self._choice = Choice()
+        self._choice = FIRST_CHOICE
         self._features: PairFeatures | None = None
+        self._probed: list[Floats] = []
+        self._trial: Floats | None = None  # chosen already
+        self._probing = False  # it is a look at a soft mode, not a step
 
     @property
     def done(self) -> bool:
@@ -69,7 +83,8 @@ class LearningRelaxation:
         """The structure to evaluate next, without results."""
         atoms = self.best.copy()
         if self._lowest is not None:
-            atoms.positions[self.free] = self._next(self._lowest)
+            trial = self._next(self._lowest) if self._trial is None else self._trial
+            atoms.positions[self.free] = trial
         return atoms
 
     def observe(self, atoms: Atoms | None) -> None:
@@ -109,18 +124,36 @@ class LearningRelaxation:
         point = Point(x, float(results["energy"]), -np.asarray(results["forces"])[self.free])
         self.points.append(point)
         before, largest = self._lowest, self._largest(point.gradient)
-        if before is None or point.energy < before.energy:
+        allowed = 0.0 if largest > self.fmax else RISE
+        if before is None or point.energy < before.energy + allowed:
             if before is not None:
                 self._reach = min(1.5 * self._reach, LONGEST)
             self._lowest, self.best = point, atoms
-        elif largest <= self.fmax and point.energy <= before.energy + RISE:
-            self._lowest, self.best = point, atoms
-        else:
+        elif not self._probing:
             self._reach = 0.5 * min(self._reach, float(np.max(np.abs(x - before.x))))
             if self._reach < SHORTEST:
                 self.reason = "no lower point was found downhill: energies and forces disagree"
-        if self._lowest is point and largest <= self.fmax:
-            self.reason = "converged"
+        self._trial, self._probing = None, False
+        if not self.done and self._largest(self._lowest.gradient) <= self.fmax:
+            self._trial = self._doubt(self._lowest) if self.probes else None
+            if self._trial is None:
+                self.reason = "converged"
+
+    def _doubt(self, lowest: Point) -> Floats | None:
+        """Forces are small: a lower point that the model promises, a soft mode to try, or None."""
+        model = self._model(lowest)
+        curvature, mode = softest_mode(model, lowest.x)
+        step = PROBE * mode / np.max(np.abs(mode))
+        found = [self._minimum(model, lowest, 0.0, start) for start in (0.0, step, -step)]
+        promise, x = min(found, key=lambda pair: pair[0])
+        if promise < lowest.energy - GAIN:
+            return x
+        new = all(abs(float(mode @ other)) < 0.9 for other in self._probed)
+        if len(self._probed) >= self.probes or not new:
+            return None
+        self._probed.append(mode)
+        self._probing = True
+        return lowest.x + step
 
     def _largest(self, gradient: Floats) -> float:
         forces = np.zeros(self.free.shape)
@@ -128,19 +161,29 @@ class LearningRelaxation:
         return float(np.sqrt(np.max(np.sum(forces**2, axis=1), initial=0.0)))
 
     def _next(self, lowest: Point) -> Floats:
-        """The minimum of E + κσ around the lowest point, no coordinate moving beyond the reach."""
-        surrogate = Surrogate(self._pairs(lowest), self._known(lowest), KAPPA, self._choice)
-        self._choice = surrogate.choice
-        bounds = np.column_stack([lowest.x - self._reach, lowest.x + self._reach])
-        found = minimize(
-            surrogate, lowest.x, jac=True, method="L-BFGS-B", bounds=bounds,
-            options={"maxiter": 200, "gtol": 0.1 * self.fmax},
-        )  # fmt: skip
-        if np.max(np.abs(found.x - lowest.x)) > 1e-4 and np.isfinite(found.x).all():
-            return np.asarray(found.x)
+        """The minimum of E + κσ around the lowest point."""
+        _, x = self._minimum(self._model(lowest), lowest, KAPPA)
+        if np.max(np.abs(x - lowest.x)) > 1e-4 and np.isfinite(x).all():
+            return x
         # The model sees no way down, but the engine's forces do: a short step along them.
         step = min(self._reach, 0.01) / np.max(np.abs(lowest.gradient))
         return lowest.x - step * lowest.gradient
+
+    def _minimum(
+        self, model: Surrogate, lowest: Point, kappa: float, start: Floats | float = 0.0
+    ) -> tuple[float, Floats]:
+        """Lowest E + κσ and where; no coordinate moves beyond the reach."""
+        bounds = np.column_stack([lowest.x - self._reach, lowest.x + self._reach])
+        found = minimize(
+            model, np.clip(lowest.x + start, *bounds.T), (kappa,), jac=True, method="L-BFGS-B",
+            bounds=bounds, options={"maxiter": 200, "gtol": 0.1 * self.fmax},
+        )  # fmt: skip
+        return float(found.fun), np.asarray(found.x)
+
+    def _model(self, lowest: Point) -> Surrogate:
+        model = Surrogate(self._pairs(lowest), self._known(lowest), self._choice)
+        self._choice = model.choice
+        return model
 
     def _pairs(self, lowest: Point) -> PairFeatures:
         """The list of pairs, made anew when atoms have moved by half its skin."""
@@ -160,16 +203,20 @@ Evaluate = Callable[[Atoms], Atoms | None]
 
 
 def relax_with_engine(
-    images: Sequence[Atoms], evaluate: Evaluate, fmax: float = 0.05, max_evaluations: int = 200
+    images: Sequence[Atoms],
+    evaluate: Evaluate,
+    fmax: float = 0.05,
+    max_evaluations: int = 200,
+    probes: int = 0,
 ) -> list[EngineRelaxed]:
     """Relax structures one after the other until the engine's largest force is below `fmax`.
 
     `evaluate` gives a structure with energy and forces, or None when the engine has failed.
-    Cells are kept; FixAtoms and FixCartesian are respected.
+    Cells are kept; FixAtoms and FixCartesian are respected. For `probes` see LearningRelaxation.
     """
     results = []
     for image in images:
-        run = LearningRelaxation(image, fmax, max_evaluations)
+        run = LearningRelaxation(image, fmax, max_evaluations, probes)
         while not run.done:
             run.observe(evaluate(run.propose()))
         results.append(run.result())

@@ -38,10 +38,13 @@ class Point(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Numbers of a length scale l and a weight ρ of the pair functions."""
+    """Which length scale l and which weight ρ of the pair functions."""
 
-    length: int = 2
-    ratio: int = 2
+    length: int  # of LENGTHS
+    ratio: int  # of RATIOS
+
+
+FIRST_CHOICE = Choice(2, 2)
 
 
 def _matern(square: Floats, length: float) -> tuple[Floats, Floats, Floats]:
@@ -116,20 +119,14 @@ def _pair_rows(features: PairFeatures, r: Floats, unit: Floats) -> Floats:
 
 
 class Surrogate:
-    """The fitted process; `surrogate(x)` gives E + κσ and its gradient.
+    """The fitted process; `surrogate(x, kappa)` gives E + κσ and its gradient.
 
     σ is the standard deviation of the energy. It grows with the square of the distance from a
     point whose gradient is known: E + κσ bends upwards where the curvature is not known yet.
     """
 
-    def __init__(
-        self,
-        features: PairFeatures,
-        points: Sequence[Point],
-        kappa: float,
-        start: Choice = Choice(),
-    ) -> None:
-        self.features, self.kappa = features, kappa
+    def __init__(self, features: PairFeatures, points: Sequence[Point], start: Choice) -> None:
+        self.features = features
         self._data = _Data.of(features, points)
         self.choice = self._climb(start)
 
@@ -192,7 +189,7 @@ class Surrogate:
         table = self._ratio * coefficients.reshape(features.n_kinds, -1) @ features.factor.T
         return np.asarray(table[features.kind])
 
-    def __call__(self, x: Floats) -> tuple[float, Floats]:
+    def __call__(self, x: Floats, kappa: float = 0.0) -> tuple[float, Floats]:
         features, data = self.features, self._data
         r, unit = features.distances(x)
         q, slope = features.coordinates(r)
@@ -208,19 +205,21 @@ class Surrogate:
         energy, by_q = local(self._energy_weights, self._q_weights)
         energy += data.constant + float(np.sum(value * self._pair_weights))
         by_r = by_q * slope + np.sum(value_slope * self._pair_weights, axis=1)
+        if kappa == 0.0:
+            return energy, features.gradient(unit, by_r)
 
+        # σ²/A = k(x, x) − κᵀK⁻¹κ: its gradient is that of a mean with the weights K⁻¹κ.
         sums = np.zeros((features.n_kinds, features.n_basis))
         np.add.at(sums, features.kind, value)
         phi = (sums @ features.factor).ravel()
         to_points = data.jacobians.T @ (c1[:, None] * apart).ravel()
-        covariance = np.column_stack([k, to_points.reshape(len(k), -1)]).ravel()
-        covariance += self._ratio * (data.phi @ phi)
-        solved = cho_solve(self._cholesky, covariance, check_finite=False)
+        row = np.column_stack([k, to_points.reshape(len(k), -1)]).ravel()
+        row += self._ratio * (data.phi @ phi)
+        solved = cho_solve(self._cholesky, row, check_finite=False)
         before = 0.6 * self._length**2 + self._ratio * float(phi @ phi)
-        variance = max(before - float(covariance @ solved), 1e-12)
-        std = float(np.sqrt(self._amplitude * variance))
-        _, std_by_q = local(*self._split(solved))
+        std = float(np.sqrt(self._amplitude * max(before - float(row @ solved), 1e-12)))
+        _, solved_by_q = local(*self._split(solved))
         shared = self._pair_function(phi - data.phi.T @ solved)
-        std_by_r = np.sum(value_slope * shared, axis=1) - std_by_q * slope
-        by_r += self.kappa * self._amplitude / std * std_by_r
-        return energy + self.kappa * std, features.gradient(unit, by_r)
+        half_slope = np.sum(value_slope * shared, axis=1) - solved_by_q * slope
+        by_r += kappa * self._amplitude / std * half_slope
+        return energy + kappa * std, features.gradient(unit, by_r)
