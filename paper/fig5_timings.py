@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
+from nugget.errors import run_script
 from nugget.gp.kernels import KernelRows
 from nugget.gp.labels import Labels
 from nugget.gp.points import Points
@@ -252,4 +253,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

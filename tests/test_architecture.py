@@ -24,7 +24,7 @@ BELOW: dict[str, set[str]] = {
     "potential": FLOOR | {"structures", "descriptors", "gp"},
     "relax": FLOOR | {"structures"},
     "calculators": FLOOR | {"structures", "potential"},
-    "modelfile": FLOOR | {"structures", "gp", "potential"},
+    "modelfile": FLOOR | {"structures", "gp", "potential", "evaluation"},
     "calibration": FLOOR | {"structures", "gp", "potential"},
     "generators": FLOOR | {"structures", "relax"},
 }

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import pytest
 from ase.io import read, write
 
 from nugget.campaign import Campaign
-from nugget.campaign.results import Outcome, Row, read_csv, read_outcome, write_csv
+from nugget.campaign.results import Outcome, Row, keep, read_csv, read_outcome, write_csv
 from nugget.errors import NuggetError
 from nugget.evaluation.config import ExecutionConfig
 from nugget.evaluation.executors import InProcess, ProcessExecutor, make_executor
@@ -236,8 +236,7 @@ def test_a_kept_result_counts_until_the_search_goes_on(whole: Campaign, tmp_path
     directory = tmp_path / "search"
     shutil.copytree(member.directory, directory)
     kept = directory / "result.json"
-    changed = json.loads(kept.read_text()) | {"failures": 99}
-    kept.write_text(json.dumps(changed))
+    keep(directory, replace(read_outcome(directory), failures=99))
     known = read_outcome(directory)
     assert known is not None
     assert known.failures == 99  # nothing else was read

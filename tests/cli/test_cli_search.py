@@ -115,6 +115,9 @@ def test_several_in_flight_and_a_replay():
         atoms.positions[0, 0] += 1e-12
         atoms.calc = SinglePointCalculator(atoms, **results)
         database.update(row.id, atoms)
+    assert "row 5 was changed" in refused("search", "--replay", "runs/Au6-seed0")
+    with ase.db.connect("runs/Au6-seed0/search.db") as database:
+        database.update(row.id, data={"digest": None})  # as an earlier version wrote it
     shown = nugget("search", "--replay", "runs/Au6-seed0", code=1).stdout
     assert "proposal 4: structures differ" in shown
     assert "not the same" in shown
@@ -331,3 +334,12 @@ def test_examples_run(here, name):
     report = parsed("search", f"{name}.toml", "--budget", 6, "--candidates", 3)
     assert report["evaluations"] == 6
     assert report["failures"] == {}
+
+
+def test_a_search_without_a_single_success_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("def make():\n    raise RuntimeError('no [licence]')\n")
+    words = ("search", "Au3", "--engine", "broken:make", "--budget", "2", "--out", "run")
+    result = nugget(*words, code=1)
+    assert "no evaluation succeeded" in " ".join(result.output.split())
+    assert "no [licence]" in result.output

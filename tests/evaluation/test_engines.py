@@ -15,6 +15,7 @@ from ase.cluster import Icosahedron
 from ase.optimize import BFGS
 
 from nugget.errors import NuggetError
+from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.engines import (
     Boxed,
     Engine,
@@ -24,6 +25,7 @@ from nugget.evaluation.engines import (
 )
 from nugget.evaluation.engines import _lookup as module
 from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.queue import check_engine
 from nugget.evaluation.run import run_engine
 from nugget.identity import degree_sequence
 
@@ -221,6 +223,9 @@ def test_engines_without_charges_say_so():
         with pytest.raises(NuggetError, match=text):
             Evaluator("emt", **settings)
         assert run_engine("emt", {}, gold13(), **settings).failure == "exception"
+        with pytest.raises(NuggetError, match=text):
+            check_engine(EngineConfig(name="emt", **settings))
+    check_engine(EngineConfig(name="gfn1-xtb", charge=1, spin=2, magmoms={"Au": 0.1}))
     with pytest.raises(NuggetError, match="no parameter 'charge'"):
         Evaluator("ase.calculators.emt:EMT", charge=1)
 

@@ -82,6 +82,7 @@ def test_on_dask(program, home, tmp_path, monkeypatch):
     with make_executor(ExecutionConfig(kind="dask", workers=2)) as executor:
         assert wrong_labels(engine, clusters(8), tmp_path / "run", executor) == 0
     assert list(home.iterdir()) == []
+    assert not (tmp_path / "run" / "scratch").exists()
 
 
 def test_files_of_failures_are_kept_and_named(program, home, tmp_path):

@@ -77,7 +77,9 @@ def test_bad_values_are_named(settings, hint):
 
 def test_all_mistakes_are_told_at_once_with_their_file(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text("[search]\nbuget = 3\nkappa = -1\n[model]\ncutoff = 0\n")
+    file.write_text(
+        '[system]\nformula = "Au3"\n[search]\nbuget = 3\nkappa = -1\n[model]\ncutoff = 0\n'
+    )
     with pytest.raises(NuggetError) as error:
         read_config(file)
     text = str(error.value)
@@ -94,6 +96,12 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NuggetError, match="not valid TOML"):
         read_config(tmp_path / "binary.toml")
+    (tmp_path / "empty.toml").write_text("# nothing\n")
+    with pytest.raises(NuggetError, match=r"empty\.toml holds no settings"):
+        read_config(tmp_path / "empty.toml")
+    (tmp_path / "parts.toml").write_text("[search]\nbudget = 3\n")
+    with pytest.raises(NuggetError, match=r"parts\.toml holds no system\.formula"):
+        read_config(tmp_path / "parts.toml")
 
 
 def again(config: Config, folder: Path, comments: bool = True) -> Config:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("engines")
 
 # --------------------------------------------------------------------------- stopping and dying
 
-RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1]).run()"
+RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], trust=True).run()"
 
 
 def waiting(directory: Path) -> list[int]:
@@ -47,7 +47,7 @@ def test_kill_with_four_in_flight(tmp_path: Path) -> None:
         assert len(pending) in (3, 4)  # 3 between an answer and the next proposal
         assert Search.replay(tmp_path).proposals == len(done) + len(pending)
         assert Search.replay(tmp_path).same
-    Search.resume(tmp_path).run()
+    Search.resume(tmp_path, trust=True).run()
     records = assert_whole(tmp_path, 12)
     assert bits(records[: len(done)]) == bits(done)
     after = {r.proposal: r for r in records}
@@ -73,7 +73,7 @@ def test_a_broken_executor_loses_nothing(tmp_path: Path) -> None:
     pending = search.store.pending()
     assert [r.proposal for r in pending] == [4, 5, 6, 7]
     left = Scripted(in_order, total=8)
-    Search.resume(tmp_path / "run").run(executor=left)
+    Search.resume(tmp_path / "run", trust=True).run(executor=left)
     assert bits(search.store.records()) == bits(whole)
     assert_whole(tmp_path / "run", 12)
 
@@ -86,8 +86,8 @@ def test_stop_finishes_what_is_in_flight(tmp_path: Path) -> None:
     assert result.evaluations == 6  # the third answer found three others in flight
     assert not search.store.pending()
     # A smaller budget is never exceeded either.
-    assert Search.resume(tmp_path / "run").run(budget=8).evaluations == 8
-    Search.resume(tmp_path / "run").run()
+    assert Search.resume(tmp_path / "run", trust=True).run(budget=8).evaluations == 8
+    Search.resume(tmp_path / "run", trust=True).run()
     records = assert_whole(tmp_path / "run", 12)
     assert [r.n_observed for r in records if r.proposal in (6, 7)] == [6, 6]
 
@@ -103,9 +103,9 @@ def test_a_smaller_budget_leaves_the_rest_pending(tmp_path: Path) -> None:
     with pytest.raises(NuggetError, match="broken"):
         search.run(executor=Breaks(in_order))
     assert len(search.store.records()) == 2
-    assert Search.resume(tmp_path / "run").run(budget=3).evaluations == 3
+    assert Search.resume(tmp_path / "run", trust=True).run(budget=3).evaluations == 3
     assert [r.proposal for r in search.store.pending()] == [3, 4, 5]
-    Search.resume(tmp_path / "run").run()
+    Search.resume(tmp_path / "run", trust=True).run()
     assert_whole(tmp_path / "run", 12)
 
 
@@ -120,7 +120,7 @@ def test_the_reference_ends_it_at_once(tmp_path: Path) -> None:
     left = min(3, 11 - goal.iteration)
     assert len(search.store.pending()) == left
     assert Search.replay(tmp_path / "run").proposals == result.evaluations + left
-    again = Search.resume(tmp_path / "run").run()
+    again = Search.resume(tmp_path / "run", trust=True).run()
     assert again.found
     assert again.evaluations == result.evaluations
 

@@ -17,7 +17,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from nugget.errors import NuggetError
-from nugget.search import Search, make_config
+from nugget.search import Search, make_config, run
 from nugget.search.store import Record, Store
 
 HERE = Path(__file__).parent
@@ -76,13 +76,13 @@ def test_stopping_and_resuming_changes_nothing(uninterrupted: list[Record], tmp_
     assert result.interrupted
     assert result.evaluations == 2
     assert search.store.end() == result.end
-    Search.resume(tmp_path / "run").run(budget=7)
-    Search.resume(tmp_path / "run").run()
+    Search.resume(tmp_path / "run", trust=True).run(budget=7)
+    Search.resume(tmp_path / "run", trust=True).run()
     assert_equal(Store.open(tmp_path / "run").records(), uninterrupted)
     assert (tmp_path / "run" / "best.extxyz").exists()
 
 
-RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1]).run()"
+RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], trust=True).run()"
 
 
 def evaluated(directory: Path) -> int:
@@ -170,7 +170,7 @@ def test_too_many_failures_in_a_row_stop_the_search(
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     search = Search.create(make_config(settings()), tmp_path / "run")
     with search.store.locked(), pytest.raises(NuggetError, match="is in use by process"):
-        Search.resume(tmp_path / "run").run()
+        Search.resume(tmp_path / "run", trust=True).run()
 
 
 def test_the_reference_ends_the_search(tmp_path: Path, uninterrupted: list[Record]) -> None:
@@ -218,7 +218,7 @@ def test_other_acquisitions_run_and_resume(tmp_path: Path, choice: dict[str, str
     whole.run()
     part = Search.create(config, tmp_path / "part")
     part.run(budget=5)
-    Search.resume(tmp_path / "part").run()
+    Search.resume(tmp_path / "part", trust=True).run()
     assert_equal(part.store.records(), whole.store.records())
 
 
@@ -261,3 +261,17 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(NuggetError):
         Search.create(make_config(config), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_surrogate_seconds_leave_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, compiling = [100.0], [7.0]
+    monkeypatch.setattr(run.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(run, "compile_seconds", lambda: compiling[0])
+    watch = run.Stopwatch()
+    for _ in range(2):
+        with watch:
+            clock[0] += 5.0  # of which three were spent compiling
+            compiling[0] += 3.0
+        clock[0] += 50.0  # outside
+    assert watch.take() == pytest.approx(4.0)
+    assert watch.take() == 0.0

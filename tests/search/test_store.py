@@ -110,10 +110,13 @@ def test_failures_come_back(store, failure, reason):
     assert not read.ok
 
 
-def test_records_are_ordered_by_iteration(store):
-    for iteration in (2, 10, 0, 9, 1):
+def test_evaluations_are_in_order_and_complete(store):
+    for iteration in range(3):
         store.append(full_record(iteration, cluster()))
-    assert [record.iteration for record in store.records()] == [0, 1, 2, 9, 10]
+    assert [record.iteration for record in store.records()] == [0, 1, 2]
+    store.append(full_record(4, cluster()))
+    with pytest.raises(NuggetError, match="evaluations are missing or there twice"):
+        store.records()
 
 
 def test_ase_finds_its_way(store):

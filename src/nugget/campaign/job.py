@@ -6,6 +6,7 @@ A search that has ended is only read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from nugget.campaign.results import Outcome, examine, has_ended, keep, read_outc
 from nugget.errors import NuggetError
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Search
+from nugget.search.prepare import code_of
 from nugget.search.run import Status
 from nugget.search.store import SETTINGS, Store
 
@@ -72,7 +74,8 @@ def _to_the_end(directory: Path, job: Job) -> Outcome | None:
 
 def _open(directory: Path, job: Job) -> Search:
     if (directory / SETTINGS).exists():
-        return Search.resume(directory)
+        # The campaign's own settings were trusted when it was begun; nothing else is.
+        return Search.resume(directory, trusted=code_of(make_config(job.settings)))
     return Search.create(make_config(job.settings), directory, Path(job.base))
 
 
@@ -92,7 +95,8 @@ def given_up(directory: Path, reason: str) -> Outcome:
     """The outcome of a search that ended with an error, with what it had done by then."""
     done = Outcome()
     if (directory / SETTINGS).exists():
-        done = examine(Store.open(directory))
+        with contextlib.suppress(NuggetError):  # what is damaged cannot be counted
+            done = examine(Store.open(directory))
     else:
         directory.mkdir(parents=True, exist_ok=True)
     return replace(done, error=" ".join(reason.split()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,9 +13,11 @@ from typing import Any
 from ase import Atoms
 
 from nugget.errors import NuggetError
+from nugget.search.config import Config
 from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, SETTINGS, Record, Store
 from nugget.structures.files import replacing, write_atomically
+from nugget.structures.sealed import read_sealed, write_sealed
 
 RESULT = "result.json"
 
@@ -69,9 +70,9 @@ def read_outcome(directory: Path) -> Outcome | None:
     return outcome
 
 
-def examine(store: Store) -> Outcome:
-    """The numbers of a search as it stands."""
-    config, records = store.config(), store.records()
+def examine(store: Store, config: Config | None = None) -> Outcome:
+    """The numbers of a search as it stands, judged by other settings if `config` is given."""
+    config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
     best = min((record.energy for record in good), default=None)
     references = read_references(config, store.directory)
@@ -115,25 +116,21 @@ def has_ended(outcome: Outcome, store: Store) -> bool:
 
 def keep(directory: Path, outcome: Outcome) -> None:
     """Write the outcome down in the search's directory."""
-    text = json.dumps(asdict(outcome), indent=1) + "\n"
     # It can be made again from the database, so there is no need to wait for the disk.
-    write_atomically(directory / RESULT, text, sync=False)
+    write_sealed(directory / RESULT, asdict(outcome), sync=False)
 
 
 def _kept(directory: Path) -> Outcome | None:
     file = directory / RESULT
     try:
-        text = file.read_text(encoding="utf-8")
+        kept = Outcome(**read_sealed(file, ""))
         written = file.stat().st_mtime_ns
-    except FileNotFoundError:
+    except (FileNotFoundError, NuggetError, TypeError):  # damaged, or of another version
         return None
     with contextlib.suppress(FileNotFoundError):  # a search may fail before it has a database
         if (directory / DATABASE).stat().st_mtime_ns > written:
             return None
-    try:
-        return Outcome(**json.loads(text))
-    except (ValueError, TypeError):  # cut short by a power failure, or of another version
-        return None
+    return kept
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

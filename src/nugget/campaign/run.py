@@ -17,8 +17,9 @@ from nugget.campaign.results import Outcome, Row, keep, read_outcome
 from nugget.campaign.survival import KaplanMeier
 from nugget.errors import NuggetError
 from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.trust import require_trust
 from nugget.search.config import Config, make_config, write_config
-from nugget.search.prepare import check, copied_names, copy_files, locate, with_files
+from nugget.search.prepare import check, code_of, copied_names, copy_files, locate, with_files
 from nugget.search.store import LOG, SETTINGS, STATUS
 from nugget.structures.files import LOCK, locked, write_atomically
 
@@ -106,8 +107,13 @@ class Campaign:
         return campaign
 
     @classmethod
-    def resume(cls, directory: str | Path, repeats: int | None = None) -> Campaign:
-        """The campaign in this directory; `repeats` may add seeds."""
+    def resume(
+        cls, directory: str | Path, repeats: int | None = None, trust: bool = False
+    ) -> Campaign:
+        """The campaign in this directory; `repeats` may add seeds.
+
+        Settings that name code are refused unless `trust` says otherwise.
+        """
         directory = Path(directory)
         file = directory / CAMPAIGN
         try:
@@ -120,6 +126,7 @@ class Campaign:
             raise NuggetError(
                 f"{file} is not a campaign's: it must have base, vary and repeats ({error})."
             ) from None
+        require_trust(code_of(base), str(directory), trust)
         if repeats is not None and repeats < known:
             raise NuggetError(f"{directory} has {known} repeats; --repeats can only raise that.")
         campaign = cls(directory, base, vary, repeats or known)

@@ -33,10 +33,11 @@ def begin(
     vary: Sequence[str],
     repeats: int,
     out: Path,
+    trust: bool = False,
 ) -> Campaign:
     """A new campaign from the options of the command line."""
     more = dict(_setting(text) for text in settings)
-    config, base, _ = read_settings(target, {**changed, **more})
+    config, base, _ = read_settings(target, {**changed, **more}, trust)
     return Campaign.create(config, read_vary(vary), repeats, out, base)
 
 

@@ -63,6 +63,22 @@ def facts(title: str, rows: Sequence[tuple[str, object]]) -> None:
     Console().print(made)
 
 
+class _Step:
+    """What a `progress=` argument takes: called with numbers, and told of phases."""
+
+    def __init__(self, label: str, bar: Any) -> None:
+        self._label, self._bar = label, bar
+        self._task = bar.add_task(label, total=None, count="")
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total, count=f"{done}/{total}")
+
+    def phase(self, name: str) -> None:
+        """A part of the work whose length is not known beforehand."""
+        description = f"{self._label}: {name}"
+        self._bar.reset(self._task, total=None, description=description, count="")
+
+
 @contextmanager
 def progress(label: str, shown: bool = True) -> Iterator[Progress | None]:
     """A bar on stderr, for terminals only; yields what a `progress=` argument wants."""
@@ -70,17 +86,13 @@ def progress(label: str, shown: bool = True) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    texts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
+    columns = (*texts, TimeElapsedColumn(), TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-
-        def step(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield step
+        yield _Step(label, bar)
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -13,7 +13,12 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object instead of t
 Index = Annotated[str, Option("--index", "-i", help="Structures of DATA: '0:100', '::10', '-1'.")]
 ModelFile = Annotated[Path, Argument(help="A model that `nugget fit` wrote.", metavar="MODEL")]
 DataFile = Annotated[Path, Argument(help="Structures: any file that ASE reads.", metavar="DATA")]
-Trust = Annotated[bool, Option("--trust", help="Accept a model whose prior runs code by name.")]
+Trust = Annotated[
+    bool, Option("--trust", help="Run code that a file or directory names (module:factory, …).")
+]
+AllowTraining = Annotated[
+    bool, Option("--allow-training", help="Accept training structures among DATA.")
+]
 EnergyKey = Annotated[
     str | None, Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ...")
 ]

@@ -14,16 +14,22 @@ import typer
 from nugget.cli._common import emit, facts
 from nugget.errors import NuggetError
 from nugget.evaluation.executors import make_executor
+from nugget.evaluation.trust import require_trust
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Result, Search
-from nugget.search.run import BEST
-from nugget.search.store import DATABASE
+from nugget.search.prepare import code_of
+from nugget.search.store import BEST, DATABASE
 
 
-def read_settings(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:
-    """The settings, the directory that their file names are relative to, and a name."""
+def read_settings(
+    target: str, changed: dict[str, Any], trust: bool = False
+) -> tuple[Config, Path, str]:
+    """The settings, the directory that their file names are relative to, and a name.
+
+    Code that a file names needs trust; what the command line names is the user's own word.
+    """
     base, name = Path(), target
     if target.endswith(".toml") or Path(target).is_file():
         file = Path(target)
@@ -40,7 +46,10 @@ def read_settings(target: str, changed: dict[str, Any]) -> tuple[Config, Path, s
             if not isinstance(branch, dict):
                 raise NuggetError(f"{key} is not an option: {section} is a value, not a section.")
         branch[option] = value
-    return make_config(tree, target), base, name
+    made = make_config(tree, target)
+    from_file = set(code_of(config))
+    require_trust([code for code in code_of(made) if code in from_file], target, trust)
+    return made, base, name
 
 
 def begin(config: Config, base: Path, name: str, out: Path | None = None) -> Search:
@@ -106,9 +115,9 @@ def graceful_stop(
             signal.signal(number, handler)
 
 
-def compare(directory: Path, json: bool) -> None:
+def compare(directory: Path, json: bool, trust: bool = False) -> None:
     """Replay a search and print the differences; the exit code is 1 if there are any."""
-    found = Search.replay(directory)
+    found = Search.replay(directory, trust)
     if json:
         emit({"proposals": found.proposals, "differences": list(found.differences)})
     else:
@@ -170,6 +179,8 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
         if report["in_flight"] > 1:
             lost = "The evaluations in flight will be done again; all others are saved."
         typer.echo(lost)
+    if report["status"] == "failed":
+        typer.echo(f"The search failed: {report['reason']}. Repair the engine, then: {again}")
     if report["status"] == "interrupted":
         typer.echo(f"To continue: {again}")
     elif report["status"] == "finished":

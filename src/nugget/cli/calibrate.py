@@ -10,6 +10,7 @@ import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit, facts, number, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from nugget.calibration import Calibration
@@ -25,7 +26,9 @@ def calibrate(
     data: opt.DataFile,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The model file to write. Default: MODEL itself."),
+        typer.Option(
+            "--output", "-o", help="The model to write; default: MODEL itself, with --force."
+        ),
     ] = None,
     index: opt.Index = ":",
     energy_key: opt.EnergyKey = None,
@@ -37,15 +40,17 @@ def calibrate(
     resamples: opt.Resamples = 40,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
+    allow_training: opt.AllowTraining = False,
+    force: Force = False,
     json: opt.Json = False,
 ) -> None:
     """Make error bars honest, on structures not used for fitting.
 
     [bold]Examples[/bold]
 
-        nugget calibrate au.model validation.extxyz
+        nugget calibrate au.model validation.extxyz --force
         nugget calibrate au.model all.extxyz.gz -i 225:250 -o calibrated.model
-        nugget calibrate au.model validation.extxyz --objective nll --method scale
+        nugget calibrate au.model validation.extxyz --method scale -o scaled.model
 
     Energies and forces that the model predicts do not change, only their
     uncertainty. 25 structures are enough for a first calibration, but see the
@@ -55,11 +60,15 @@ def calibrate(
 
     from nugget.calibration import calibrate as run
     from nugget.calibration import residuals
+    from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
 
+    target = model if output is None else output
+    refuse_existing(target, force, inputs=(data,))
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
+    refuse_training(potential, images, allow_training)
     if energy_key:
         images = relabelled(images, energy_key)
     before = residuals(potential, images).summary()
@@ -70,7 +79,6 @@ def calibrate(
     )  # fmt: skip
     seconds = time.perf_counter() - start
     after = residuals(potential, images).summary()
-    target = model if output is None else output
     potential.save(target)
     if json:
         emit(

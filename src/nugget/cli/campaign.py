@@ -34,6 +34,7 @@ def campaign(
     ] = None,
     workers: opt.Workers = None,
     parquet: Annotated[bool, typer.Option("--parquet", help="Write results.parquet.")] = False,
+    trust: opt.Trust = False,
     live: opt.Live = True,
     json: opt.Json = False,
 ) -> None:
@@ -82,9 +83,11 @@ def campaign(
                 "--resume continues a campaign as it was started; only --repeats, --executor and "
                 "--workers can be given with it."
             )
-        running = parts.Campaign.resume(resume, repeats)
+        running = parts.Campaign.resume(resume, repeats, trust)
     elif target is not None and out is not None:
-        running = parts.begin(target, changed, settings or [], vary or [], repeats or 10, out)
+        running = parts.begin(
+            target, changed, settings or [], vary or [], repeats or 10, out, trust
+        )
     else:
         raise NuggetError(
             "Give a TOML file or a formula, and --out DIR (nugget campaign Au20 --vary kappa=0,2 "

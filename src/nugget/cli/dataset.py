@@ -48,6 +48,7 @@ def dataset(
         str, typer.Option(help="Shares of train, validation and test, as 8:1:1.")
     ] = "8:1:1",
     time_limit: Annotated[float, typer.Option(help="Seconds for one structure.")] = 600.0,
+    trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:
     """Build a data set of different structures, labelled and split.
@@ -65,11 +66,13 @@ def dataset(
     """
     from nugget.dataset import Recipe, build, expanded, read_recipe
     from nugget.errors import NuggetError
+    from nugget.evaluation.trust import engine_code, require_trust
 
     if resume is not None:
         if formulas or source or out is not None:
             raise NuggetError("--resume DIR needs nothing else: the recipe is in DIR.")
         recipe, out = read_recipe(resume), resume
+        require_trust(engine_code(recipe.engine, recipe.options), str(resume), trust)
     elif out is None:
         raise NuggetError("Say where the data set goes: --out DIR (or --resume DIR).")
     else:

@@ -9,6 +9,7 @@ import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit, number, progress, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from nugget.calibration import Bins
@@ -27,6 +28,8 @@ def evaluate(
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
+    allow_training: opt.AllowTraining = False,
+    force: Force = False,
     json: opt.Json = False,
 ) -> None:
     """Judge a model on labelled structures: errors and calibration.
@@ -42,11 +45,17 @@ def evaluate(
     import numpy as np
 
     from nugget.calibration import residuals, sigma_bins
+    from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
 
+    files = [] if plot is None else [plot / f"calibration.{kind}" for kind in ("png", "pdf")]
+    for file in files:
+        if plot is not None and plot.exists():
+            refuse_existing(file, force)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
+    refuse_training(potential, images, allow_training)
     if energy_key:
         images = relabelled(images, energy_key)
     with progress("Predicting", not json) as step:
@@ -54,13 +63,11 @@ def evaluate(
     rng = np.random.default_rng(seed)
     metrics = found.summary(rng if resamples else None, max(resamples, 1))
     bins = sigma_bins(found.y_true, found.y_pred, found.y_std)
-    files: list[Path] = []
     if plot is not None:
         from nugget.report.calibration_figure import calibration_figure
 
         plot.mkdir(parents=True, exist_ok=True)
         figure = calibration_figure({model.stem: found}, np.random.default_rng(seed))
-        files = [plot / f"calibration.{suffix}" for suffix in ("png", "pdf")]
         for file in files:
             figure.savefig(file, dpi=150)
     if json:

@@ -10,6 +10,7 @@ import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit, facts, number, progress, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -62,6 +63,7 @@ def fit(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Begin even if memory will not suffice.")
     ] = False,
+    force: Force = False,
     json: opt.Json = False,
 ) -> None:
     """Fit a potential to structures with energies and forces.
@@ -85,10 +87,10 @@ def fit(
         ProjectedProcess,
         Random,
     )
-    from nugget.cli._before_fit import announce, check_energies, check_writable, warn_if_few
+    from nugget.cli._before_fit import announce, check_energies, warn_if_few
     from nugget.structures.io import read_images, relabelled
 
-    check_writable(output)
+    refuse_existing(output, force, inputs=(data,))
     images = read_images(data, index)
     if energy_key or forces_key:
         images = relabelled(images, energy_key, forces_key)

@@ -9,6 +9,7 @@ import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit
+from nugget.cli._output import Force, refuse_existing
 
 
 def init(
@@ -24,6 +25,7 @@ def init(
         str | None,
         typer.Option(help="A periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."),
     ] = None,
+    force: Force = False,
     json: opt.Json = False,
 ) -> None:
     """Write a commented TOML file with all settings of a search.
@@ -36,12 +38,13 @@ def init(
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
 
     Change what you like (or remove it: what is not there has its default), then
-    run `nugget search FILE`. An existing file is never overwritten.
+    run `nugget search FILE`. An existing file is kept, unless --force.
     """
     from nugget.errors import NuggetError
     from nugget.evaluation.engines import get_engine
     from nugget.generators import Problem
     from nugget.search.config import make_config, write_config
+    from nugget.structures.files import write_atomically
 
     if template is not None and cell is not None:
         raise NuggetError("Give --template (a surface) or --cell (a bulk), not both.")
@@ -60,11 +63,8 @@ def init(
     if str(output) == "-":
         typer.echo(text, nl=False)
         return
-    try:
-        with open(output, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise NuggetError(f"{output} exists already; choose another name with -o.") from None
+    refuse_existing(output, force)
+    write_atomically(output, text)
     if json:
         emit({"config": output, "settings": config.model_dump()})
     else:

@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import typer
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 
 import nugget
 from nugget.cli._errors import handled
+from nugget.cli._terminal import plain_where_needed
 from nugget.cli.calibrate import calibrate
 from nugget.cli.campaign import campaign
 from nugget.cli.check import check
@@ -43,7 +45,11 @@ BARE = (init, engines)  # these do their work without arguments; others explain 
 
 
 class _Group(TyperGroup):
-    """Reports bad input in one line instead of a traceback."""
+    """Reports bad input in one line instead of a traceback, on terminals without σ and Å too."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        plain_where_needed(sys.stdout, sys.stderr)
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
         with handled():

@@ -9,6 +9,7 @@ import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit, facts, progress, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -35,6 +36,7 @@ def predict(
         bool, typer.Option("--force-uncertainty", help="σ of every force component.")
     ] = False,
     trust: opt.Trust = False,
+    force: Force = False,
     json: opt.Json = False,
 ) -> None:
     """Predict energies, forces and uncertainties of structures.
@@ -54,6 +56,8 @@ def predict(
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, write_images
 
+    if output is not None:
+        refuse_existing(output, force, inputs=(data, model))
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
     with progress("Predicting", not json) as step:

@@ -27,6 +27,7 @@ def search(
     forces: opt.LearnForces = None,
     reference: opt.Reference = None,
     settings: opt.Settings = None,
+    trust: opt.Trust = False,
     live: opt.Live = True,
     json: opt.Json = False,
 ) -> None:
@@ -75,7 +76,7 @@ def search(
             raise NuggetError(
                 "--replay DIR follows the log of a search; it takes no other options."
             )
-        compare(replay, json)
+        compare(replay, json, trust)
         return
     if resume is not None:
         if target is not None or out is not None or changed.keys() - {"search.budget"}:
@@ -83,9 +84,9 @@ def search(
                 "--resume continues a search with the settings that it was started with; only "
                 "--budget can be changed."
             )
-        running = Search.resume(resume)
+        running = Search.resume(resume, trust)
     elif target is not None:
-        running = begin(*read_settings(target, changed), out)
+        running = begin(*read_settings(target, changed, trust), out)
     else:
         raise NuggetError(
             "Give a formula (nugget search Au20), a TOML file, --resume DIR or --replay DIR."
@@ -98,6 +99,8 @@ def search(
         summarise(report, broken_off=result is None)
     if result is None or result.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if result.best is None:
+        raise typer.Exit(1)
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -8,13 +8,11 @@ candidates, and nothing is calculated twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import ase.db
 import numpy as np
 from ase import Atoms
 
@@ -24,8 +22,10 @@ from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.queue import EvaluationQueue
-from nugget.structures.files import locked, replacing, write_atomically
+from nugget.structures.database import Database
+from nugget.structures.files import locked, replacing
 from nugget.structures.io import read_images, write_images
+from nugget.structures.sealed import read_sealed, write_sealed
 
 DATABASE, RECIPE, CANDIDATES = "dataset.db", "recipe.json", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
@@ -71,9 +71,8 @@ def build(
     with locked(folder):
         _check(folder, recipe)
         streams = _streams(folder, recipe)
-        # No lock file of ASE's: one left by a killed process would block the next for ever.
-        database = ase.db.connect(folder / DATABASE, use_lock_file=False)
-        known = {(row.stream, row.candidate): _result(row) for row in database.select()}
+        database = Database(folder / DATABASE)
+        known = dict(map(_labelled, _rows(database)))
         before = len(known)
 
         def advance() -> None:
@@ -88,13 +87,15 @@ def build(
         )
         with EvaluationQueue(engine, workers, directory=folder) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
-            write_atomically(folder / RECIPE, json.dumps(recipe.to_dict(), indent=2) + "\n")
+            write_sealed(folder / RECIPE, recipe.to_dict())
+            if not database.path.exists():
+                Database.create(database.path, {})
             now = _work(streams, known, database, queue, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
             _write(folder / f"{name}.extxyz", images)
-        rows = list(database.select())
-    kinds = [str(row.failure) for row in rows if "failure" in row.key_value_pairs]
+        columns = [pairs for _, pairs in _rows(database)]
+    kinds = [str(pairs["failure"]) for pairs in columns if "failure" in pairs]
     return Report(
         directory=str(folder),
         wanted=recipe.count,
@@ -104,7 +105,7 @@ def build(
         failures={kind: kinds.count(kind) for kind in sorted(set(kinds))},
         labelled_now=now,
         labelled_before=before,
-        engine_seconds=sum(float(row.seconds) for row in rows),
+        engine_seconds=sum(float(pairs["seconds"]) for pairs in columns),
     )
 
 
@@ -113,13 +114,13 @@ def read_recipe(directory: str | Path) -> Recipe:
     path = Path(directory) / RECIPE
     if not path.is_file():
         raise NuggetError(f"{directory} holds no data set ({RECIPE} is missing).")
-    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    return Recipe.from_dict(read_sealed(path, "bring it back from a copy, or begin anew elsewhere"))
 
 
 def _work(
     streams: list[Stream],
     known: dict[tuple[str, int], Atoms | str],
-    database: Any,
+    database: Database,
     queue: EvaluationQueue,
     advance: Callable[[], None],
 ) -> int:
@@ -161,7 +162,7 @@ def _next(
     return None
 
 
-def _record(database: Any, stream: Stream, k: int, outcome: Outcome) -> None:
+def _record(database: Database, stream: Stream, k: int, outcome: Outcome) -> None:
     pairs: dict[str, Any] = {
         "stream": stream.name,
         "candidate": k,
@@ -170,15 +171,26 @@ def _record(database: Any, stream: Stream, k: int, outcome: Outcome) -> None:
     }
     if outcome.failure is not None:
         pairs["failure"] = outcome.failure
-    database.write(outcome.atoms, key_value_pairs=pairs, data={"reason": outcome.reason})
+    database.write(outcome.atoms, pairs, {"reason": outcome.reason})
 
 
-def _result(row: Any) -> Atoms | str:
-    if "failure" in row.key_value_pairs:
-        return FAILED
-    atoms: Atoms = row.toatoms()
-    atoms.info = {name: row[name] for name in ("generator", "stream", "candidate")}
-    return atoms
+def _rows(database: Database) -> list[tuple[Atoms, dict[str, Any]]]:
+    """Structures and columns of all rows; none before the first label."""
+    if not database.path.exists():
+        return []
+    rows = [(atoms, pairs) for atoms, pairs, _ in database.rows()]
+    if not all(
+        {"stream", "candidate", "generator", "seconds"} <= pairs.keys() for _, pairs in rows
+    ):
+        raise NuggetError(f"{database.path} is not a data set's: columns are missing.")
+    return rows
+
+
+def _labelled(row: tuple[Atoms, dict[str, Any]]) -> tuple[tuple[str, int], Atoms | str]:
+    """Stream, number and result of a candidate."""
+    atoms, pairs = row
+    atoms.info = {name: pairs[name] for name in ("generator", "stream", "candidate")}
+    return (pairs["stream"], pairs["candidate"]), FAILED if "failure" in pairs else atoms
 
 
 def _streams(folder: Path, recipe: Recipe) -> list[Stream]:
@@ -228,6 +240,12 @@ def _write(path: Path, images: list[Atoms]) -> None:
 def _check(folder: Path, recipe: Recipe) -> None:
     """A data set goes on with the recipe that it was begun with; only its count may grow."""
     if not (folder / RECIPE).exists():
+        for name in (DATABASE, *(f"{part}.extxyz" for part in PARTS)):
+            if (folder / name).exists():
+                raise NuggetError(
+                    f"{folder / name} exists already, and is not of a data set with a recipe; "
+                    "choose another directory with --out."
+                )
         return
     old = read_recipe(folder)
     if different := recipe.differs_from(old):

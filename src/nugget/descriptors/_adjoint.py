@@ -12,7 +12,6 @@ from nugget.descriptors._basis import (
     harmonics_gradient,
     interval,
     next_four,
-    padded,
     radial_slope,
     radial_value,
 )
@@ -21,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def coefficients_adjoint(
     bar: Floats,
     positions: Floats,
@@ -50,7 +49,7 @@ def coefficients_adjoint(
     that have a shift. Vectors hold one number of each of four pairs: sums over n stay in a lane.
     """
     n_rhs, n_atoms, n_species = bar.shape[:3]
-    l_max, width = len(degrees) - 1, padded(len(radials))
+    l_max, width = len(degrees) - 1, (len(radials) + 3) // 4 * 4
     n_lm = (l_max + 1) ** 2
     begin, inverse_step = offsets[first], len(table) / cutoff
     by_row = bar.reshape((n_rhs, n_atoms * n_species, n_lm * width))
@@ -106,7 +105,7 @@ def coefficients_adjoint(
                     by_position[rhs, atom, axis] = found[axis]
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _radials(d: Floats, table: Floats, inverse_step: float, h: Floats, slope: Floats) -> None:
     """h_nl and ∂h_nl/∂u of four pairs, at l·n + n', with u = r·inverse_step."""
     last = len(table) - 1
@@ -122,13 +121,13 @@ def _radials(d: Floats, table: Floats, inverse_step: float, h: Floats, slope: Fl
         store_columns(slope, n, a, b, radial_slope(t2, n, u2), radial_slope(t3, n, u3))
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _contract(
     bar: Floats, rows: Ints, h: Floats, slope: Floats, solid: Floats, gradient: Floats,
     l_max: int, n_max: int,
 ) -> tuple[Vec4, Vec4, Vec4, Vec4]:  # fmt: skip
     """Σ_lm (Σ_n C̄ h') S_lm and Σ_lm (Σ_n C̄ h) ∇S_lm of four pairs, C̄ = bar[rows₀] ± bar[rows₁]."""
-    width = padded(n_max)
+    width = (n_max + 3) // 4 * 4
     a0, a1, a2, a3 = rows[0, 0], rows[0, 1], rows[0, 2], rows[0, 3]
     b0, b1, b2, b3 = rows[1, 0], rows[1, 1], rows[1, 2], rows[1, 3]
     zero = broadcast(0.0)
@@ -170,7 +169,7 @@ def _contract(
     return along, by_x, by_y, by_z
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _add_outer(out: Floats, u: Floats, v: Floats) -> None:
     for a in range(3):
         for b in range(3):

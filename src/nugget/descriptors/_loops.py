@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit, part_end
 from nugget._compiled.simd import load, store
+from nugget.descriptors import _reference
 from nugget.descriptors._adjoint import coefficients_adjoint
 from nugget.descriptors._basis import (
     TOO_CLOSE,
     harmonics,
     interval,
     next_four,
-    padded,
     radial_value,
 )
 from nugget.descriptors._power import power_spectrum, power_spectrum_adjoint
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 _AT_A_TIME = 2**15  # gradients by coefficients that are made together
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.forward, fastmath=FAST)
 def forward(
     positions: Floats,
     numbers: Ints,
@@ -58,7 +58,7 @@ def forward(
     return species, missing, c, close, power_spectrum(c, factor, radials)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.backward, fastmath=FAST)
 def backward(
     grad: Floats,
     c: Floats,
@@ -85,7 +85,7 @@ def backward(
     by_position = np.empty((n_rhs, len(positions), 3))
     strain = np.zeros((n_rhs, n_structures, 3, 3))
     rows = _AT_A_TIME // (n_rhs * c.shape[1] * c.shape[2])
-    s = 0
+    s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n_structures:
         end = part_end(offsets, s, rows)
         coefficients_adjoint(
@@ -97,7 +97,7 @@ def backward(
     return by_position, strain
 
 
-@njit(cache=True)
+@njit(forceinline=True)
 def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
     index = np.empty(len(numbers), dtype=np.int64)
@@ -109,7 +109,7 @@ def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     return index, missing
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.coincident, fastmath=FAST)
 def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: Floats) -> Ints:
     """Structures in which two atoms are closer than TOO_CLOSE."""
     found = np.zeros(len(pair_offsets) - 1, dtype=np.bool_)
@@ -123,7 +123,7 @@ def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: F
     return np.flatnonzero(found)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def coefficients(
     positions: Floats,
     species: Ints,
@@ -139,7 +139,7 @@ def coefficients(
     n_species: int,
 ) -> tuple[Floats, int]:
     """c[atom, species, lm·n + n'], and the first pair that is too close (−1 if there is none)."""
-    l_max, n_max, width = len(degrees) - 1, len(radials), padded(len(radials))
+    l_max, n_max, width = len(degrees) - 1, len(radials), (len(radials) + 3) // 4 * 4
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff
     c = np.zeros((len(positions), n_species, n_lm * width))

@@ -37,7 +37,7 @@ class EngineConfig(Section):
         None, gt=0, description="Å around structures without a cell; none: if the engine needs it"
     )
     scratch: str | None = Field(
-        None, description="directory for the engine's files; none: scratch/ beside the results"
+        None, description="directory for the engine's files; none: scratch/ in the run directory"
     )
     keep_scratch: bool = Field(
         False, description="keep the files of calculations that succeeded, too"

@@ -25,6 +25,13 @@ from nugget.evaluation.worker import Worker
 RETRY_ON: tuple[Failure, ...] = ("died",)
 
 
+def check_task(task: Task) -> None:
+    """Raise NuggetError if the engine is missing here, or knows no charge or spin as given."""
+    engine = get_engine(task.engine, task.start or None)
+    engine.require(task.options)
+    engine.full_options(task.options, task.electrons)
+
+
 class Evaluator:
     """Evaluates structures in processes of their own, with a time limit for each.
 
@@ -61,9 +68,7 @@ class Evaluator:
         self.retry_on = tuple(retry_on)
         if unknown := set(self.retry_on) - set(FAILURES):
             raise NuggetError(f"retry_on has {sorted(unknown)}; choose from {', '.join(FAILURES)}.")
-        found = get_engine(engine, self.task.start)
-        found.require(self.task.options)
-        found.full_options(self.task.options, self.task.electrons)
+        check_task(self.task)
         self.time_limit = time_limit
         self.retries = retries
         self._closed = False

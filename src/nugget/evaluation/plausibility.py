@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 from ase import Atoms
 from ase.data import covalent_radii
-from ase.neighborlist import neighbor_list
 
 from nugget.evaluation.outcome import Outcome
 
@@ -84,12 +83,13 @@ def _energy_doubt(energy: float, others: Sequence[float], may_be_high: bool) -> 
 
 def closest(atoms: Atoms) -> float:
     """The shortest distance, in units of the sum of the two covalent radii."""
-    reach = 2.1 * float(covalent_radii[atoms.numbers].max())
-    i, j, d = neighbor_list("ijd", atoms, reach)
-    if not len(d):
-        return np.inf
+    from nugget.structures.batch import as_batch
+    from nugget.structures.neighbours import find_pairs
+
     radii = covalent_radii[atoms.numbers]
-    return float((d / (radii[i] + radii[j])).min())
+    batch = as_batch([atoms])
+    pairs = find_pairs(batch, 2.1 * float(radii.max()))
+    return float(np.min(pairs.distances(batch) / (radii[pairs.i] + radii[pairs.j]), initial=np.inf))
 
 
 def settle(first: Outcome, second: Outcome, judge: Judge) -> Outcome:

@@ -7,9 +7,11 @@ Without an executor they run in processes of this machine. Any other `concurrent
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -21,9 +23,12 @@ from ase import Atoms
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.engines import start_directory
-from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.evaluator import Evaluator, check_task
 from nugget.evaluation.outcome import Outcome, atoms_dict, atoms_from
 from nugget.evaluation.plausibility import Judge, settle
+from nugget.evaluation.run import Task
+
+SCRATCH = "scratch"  # inside the directory of the results
 
 _warm = threading.local()
 _all: WeakSet[Evaluator] = WeakSet()
@@ -64,13 +69,23 @@ def evaluator_settings(engine: EngineConfig, directory: Path | None = None) -> d
     """
     scratch = engine.scratch
     if scratch is None and directory is not None:
-        scratch = str(directory.absolute() / "scratch")
+        scratch = str(directory.absolute() / SCRATCH)
     return {
         "engine": engine.name,
         **engine.model_dump(exclude={"name", "scratch", "max_failures"}),
         "scratch": scratch,
         "start": start_directory(),
     }
+
+
+def check_engine(engine: EngineConfig) -> None:
+    """Raise NuggetError if evaluations with these settings cannot work here.
+
+    May import the module of `module:factory`: ask for trust first.
+    """
+    names = {field.name for field in fields(Task)}
+    settings = evaluator_settings(engine)
+    check_task(Task(**{key: value for key, value in settings.items() if key in names}))
 
 
 class EvaluationQueue:
@@ -93,7 +108,7 @@ class EvaluationQueue:
     ) -> None:
         self.width, self.retries = width, engine.retries
         self._settings = evaluator_settings(engine, directory)
-        self._executor, self._judge = executor, judge
+        self._executor, self._directory, self._judge = executor, directory, judge
         self._send: Callable[[Atoms, int, bool], Future[Any]]
         if executor is None:
             self._evaluator = Evaluator(**self._settings, workers=width)
@@ -181,3 +196,6 @@ class EvaluationQueue:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._evaluator.close()
             self._pool.shutdown()
+        elif self._directory is not None:  # its workers live on and leave this to us
+            with contextlib.suppress(OSError):
+                (self._directory / SCRATCH).rmdir()

@@ -75,8 +75,8 @@ def require_trust(code: Iterable[str], origin: str, trust: bool = False) -> None
 
 def trusted_file() -> Path:
     """Where the user's list of trusted names is."""
-    if told := os.environ.get("NUGGET_TRUSTED"):
-        return Path(told)
+    if named := os.environ.get("NUGGET_TRUSTED"):
+        return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "nugget" / "trusted.toml"
 

@@ -11,7 +11,6 @@ import numpy as np
 from ase import Atoms
 from ase.constraints import FixAtoms
 from ase.data import atomic_numbers
-from ase.formula import Formula
 
 from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget.errors import NuggetError
@@ -25,6 +24,7 @@ from nugget.generators._validity import (
     first_fit,
     lattice,
 )
+from nugget.generators.composition import check_cell, check_volume, symbols_of
 from nugget.relax.confinement import Box, Confinement, Sphere
 from nugget.structures.bonds import CONNECTED, radii_of
 
@@ -34,18 +34,6 @@ class Failure:
     """A generator could not make a structure, and why."""
 
     reason: str
-
-
-def _symbols(composition: str | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(composition, str):
-        try:
-            counts = Formula(composition).count()
-        except ValueError as error:
-            raise NuggetError(
-                f"{composition!r} is not a formula such as Au20 or Cu5Au8."
-            ) from error
-        return tuple(s for s, n in counts.items() for _ in range(n))
-    return tuple(composition)
 
 
 @dataclass(frozen=True)
@@ -83,11 +71,14 @@ class Problem:
         cls, composition: str | Sequence[str], radius: float | None = None, **limits: Any
     ) -> Problem:
         """A free cluster. Without a radius, flat structures fit too, long chains do not."""
-        symbols = _symbols(composition)
+        symbols = symbols_of(composition)
         bare = cls(symbols, **limits)
         if radius is None:
             n, bond = len(symbols), bare.bond
             radius = bond * (1.0 + 0.6 * max(np.sqrt(n / 0.9), (n / 0.74) ** (1 / 3)))
+        # Centres stay within the radius; half of the closest approach may stick out.
+        closest = bare.min_ratio * bare.radii
+        check_volume(4 / 3 * np.pi * (radius + float(closest.max())) ** 3, closest)
         return cls(symbols, region=Sphere(float(radius)), **limits)
 
     @classmethod
@@ -117,7 +108,7 @@ class Problem:
             edges = tuple(tuple(float(v) for v in row) for row in (*cell[:2], height * normal))
             origin = tuple(float(v) for v in top * normal)
             region = Box(origin, edges, (True, True, False), skip=len(template))  # type: ignore[arg-type]
-        return cls(_symbols(composition), template, region, **limits)
+        return cls(symbols_of(composition), template, region, **limits)
 
     @classmethod
     def bulk(
@@ -129,7 +120,9 @@ class Problem:
             raise NuggetError("A bulk cell needs three independent vectors.")
         edges = tuple(tuple(float(v) for v in row) for row in empty.cell.array)
         box = Box((0.0, 0.0, 0.0), edges, (True, True, True))  # type: ignore[arg-type]
-        return cls(_symbols(composition), empty, box, **limits)
+        problem = cls(symbols_of(composition), empty, box, **limits)
+        check_cell(np.asarray(empty.cell.array), problem.min_ratio * problem.radii)
+        return problem
 
     @property
     def n_fixed(self) -> int:

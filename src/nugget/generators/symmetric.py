@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.jit import njit
 from nugget.errors import NuggetError
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
 from nugget.generators.filling import compact_radius
@@ -26,7 +26,7 @@ from nugget.registry import registered
 CHUNK = 48  # places tried for an orbit at a time
 
 
-@njit(cache=True)
+@njit
 def fit_orbit(points: Floats, copies: Floats, radius: float, x: Floats, radii: Floats,
               min_ratio: float, bond_ratio: float, need: int) -> int:  # fmt: skip
     """The first point whose orbit has room among itself and the atoms x, or −1.

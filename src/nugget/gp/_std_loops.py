@@ -1,60 +1,36 @@
-"""σ and its weights on ∇κ, and the whole way there and back (Numba, one thread)."""
+"""σ and its weights on ∇κ (Numba, one thread)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nugget._compiled.jit import FAST, njit, part_end
+from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import broadcast, load, store
-from nugget.gp.kernels._loops import forward_rows
-from nugget.gp.kernels._tiles import pullback_rows
-
-# Elements of k that are made together, and columns of W from which a GEMM over all structures
-# gains more than the cache does.
-_AT_A_TIME, _WIDE = 2**15, 40
 
 SIGMA_ROAD = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
 
 
-@njit(cache=True)
-def there_and_back(
-    x: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    scale: float,
-    zt: NDArray[np.float64],
-    hz: NDArray[np.float64],
-    amplitude: float,
-    offsets: NDArray[np.int64],
+def std_reference(
+    k_sum: NDArray[np.float64],
     sizes: NDArray[np.float64] | NDArray[np.int64],
     alpha: NDArray[np.float64],
-    mixes: NDArray[np.float64],
+    coefficients: NDArray[np.float64],
     wt: NDArray[np.float64],
     rho: NDArray[np.float64],
-    own: NDArray[np.float64],
+    prior_variance: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """κα, σ and gradients (R, n, f): `forward_rows`, `sigma_roads` and `pullback_rows`.
-
-    One structure after the other (some, if they are small): k is still in the cache on the way
-    back, and never has more rows than that.
-    """
-    n = len(offsets) - 1
-    mean, sigma = np.empty(n), np.empty(n)
-    gradients = np.empty((len(mixes), x.shape[0], x.shape[1]))
-    rows = x.shape[0] if len(wt) > _WIDE else _AT_A_TIME // zt.shape[1]
-    s = 0
-    while s < n:
-        end = part_end(offsets, s, rows)
-        a, b = offsets[s], offsets[end]
-        within = offsets[s : end + 1] - a
-        xs, k, kappa = forward_rows(x[a:b], centre, scale, zt, hz, amplitude, within)
-        mean[s:end], sigma[s:end], weights = sigma_roads(
-            kappa, sizes[s:end], alpha, mixes, wt, rho, own[s:end]
-        )
-        pullback_rows(k, weights, within, zt, xs, scale, gradients, a)
-        s = end
-    return mean, sigma, gradients
+    """`sigma_roads` in NumPy."""
+    delta = k_sum @ wt.T + np.multiply.outer(sizes, rho)
+    square, sign = np.sum(delta**2, axis=1), 1.0
+    if len(prior_variance):
+        square, sign = np.maximum(prior_variance - square, 0.0), -1.0
+    std = np.sqrt(square)
+    unit = np.divide(delta, std[:, None], where=std[:, None] != 0.0, out=np.zeros_like(delta))
+    b = sign * unit @ wt
+    on_mean, on_std = coefficients.T[:, :, None, None]
+    return k_sum @ alpha, std, on_mean * alpha + on_std * b
 
 
-@njit(cache=True, fastmath=FAST | {"reassoc"})
+@njit(reference=std_reference, fastmath=FAST | {"reassoc"})
 def sigma_roads(
     kappa: NDArray[np.float64],
     sizes: NDArray[np.float64] | NDArray[np.int64],
@@ -76,7 +52,9 @@ def sigma_roads(
     weights = np.empty((len(mixes), n, m))
     delta, b = np.empty((n, q)), np.zeros((n, m))
     many = n > 3  # then GEMM pays
-    wanted = q > 0 and np.any(mixes[:, 1] != 0.0)  # without a gradient of σ nobody asks for b
+    wanted = False  # without a gradient of σ nobody asks for b
+    for r in range(len(mixes)):
+        wanted = wanted or (q > 0 and mixes[r, 1] != 0.0)
     if many:
         np.dot(kappa, wt.T, delta)
     for s in range(n):
@@ -105,7 +83,7 @@ def sigma_roads(
     return mean, sigma, weights
 
 
-@njit(cache=True, fastmath=FAST | {"reassoc"}, inline="always")
+@njit(fastmath=FAST | {"reassoc"}, inline="always")
 def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     total = 0.0
     for j in range(len(x)):
@@ -113,7 +91,7 @@ def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _combine(
     delta: NDArray[np.float64], wt: NDArray[np.float64], s: int, out: NDArray[np.float64]
 ) -> None:

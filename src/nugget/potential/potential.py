@@ -100,20 +100,27 @@ class Potential:
     ) -> Potential:
         """Learn from energies, and from forces where present (`use_forces=False`: energies only).
 
-        `use_forces=True` insists on them. `progress(done, total)` is called while rows are made.
+        `use_forces=True` insists on them. `progress(done, total)` is called while rows are made; if
+        it has a method `phase`, that is called with the name of each phase.
         """
+        phase = getattr(progress, "phase", lambda name: None)
         self.rng = np.random.default_rng(self.seed)
         training = Training.read(images, use_forces, use_stress)
         prior = self.prior.fit(training.batch, training.energy)
+        phase("descriptors")
         env = self.descriptor.compute(training.batch)
         points = environment_points(env)
+        phase("inducing points")
         chosen = self.inducing.select(points, self.kernel, self.rng)
         inducing = self.kernel.inducing(points.x[chosen], points.group[chosen])
+        phase("kernel rows")
         labels = label_rows(
             training, env, inducing, prior, self.noise, self.force_noise, progress=progress
         )
+        phase("linear algebra")
         regression = SparseRegression.fit(inducing.gram, labels)
         self.calibration = None
+        phase("uncertainty")
         fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
         self._fit = Fit(prior, inducing, regression, fitted, training)
         return self

@@ -78,12 +78,12 @@ class Surface:
             value[found.env.coincident] = np.nan
         return SurfaceValues(value, found.gradients[0], found.strains[0], found.energy, found.std)
 
-    def start(self, images: Sequence[Atoms]) -> SurfaceWalk:
+    def start(self, images: Sequence[Atoms]) -> SurfaceEvaluator:
         """For optimisers: the same surface on flat positions, with lists of pairs kept."""
-        return SurfaceWalk(self, as_batch(images))
+        return SurfaceEvaluator(self, as_batch(images))
 
 
-class SurfaceWalk:
+class SurfaceEvaluator:
     """A surface under many moving structures, some of which have already stopped."""
 
     def __init__(self, surface: Surface, batch: Batch) -> None:

@@ -45,7 +45,20 @@ class SystemConfig(Section):
             raise ValueError("a surface search needs system.template, a file with the slab")
         if self.kind == "bulk" and (self.cell is None or len(self.cell) not in (3, 6)):
             raise ValueError("a bulk search needs system.cell with 3 or 6 numbers")
+        if self.cell is not None and not _has_volume(self.cell):
+            raise ValueError(
+                f"cell {list(self.cell)} spans no volume: give three positive lengths in Å, and "
+                "angles in degrees that fit together"
+            )
         return self
+
+
+def _has_volume(cell: tuple[float, ...]) -> bool:
+    """Positive lengths, and angles that three edges can have with each other."""
+    if len(cell) not in (3, 6) or min(cell) <= 0 or max(cell[3:], default=90.0) >= 180:
+        return False
+    a, b, c = np.cos(np.radians(cell[3:] or (90.0, 90.0, 90.0)))
+    return bool(1 - a * a - b * b - c * c + 2 * a * b * c > 1e-6)
 
 
 class ModelConfig(Section):
@@ -166,14 +179,38 @@ def make_config(settings: dict[str, Any], origin: str = "the settings") -> Confi
         raise NuggetError(f"{origin}: " + "; ".join(lines)) from None
 
 
+# What may change while a search goes on: how far, how long and where, but not what it finds.
+_FREE = {
+    "engine": {"time_limit", "retries", "max_failures", "scratch", "keep_scratch"},
+    "search": {"budget", "polish"},
+}
+
+
+def changed_settings(now: Config, then: Config) -> list[str]:
+    """The settings that make another search, in words; budget, limits and execution do not."""
+    a, b = (config.model_dump(exclude={"execution"}) for config in (now, then))
+    return [
+        f"{section}.{key} is {value!r} and was {b[section].get(key)!r}"
+        for section, values in a.items()
+        for key, value in values.items()
+        if value != b[section].get(key) and key not in _FREE.get(section, ())
+    ]
+
+
 def read_config(path: Path) -> Config:
-    """Settings from a TOML file."""
+    """Settings from a TOML file, which must at least name a system."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise NuggetError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NuggetError(f"{path} is not valid TOML: {error}.") from None
+    system = settings.get("system", {})
+    if isinstance(system, dict) and "formula" not in system:
+        what = "no system.formula" if settings else "no settings"
+        raise NuggetError(
+            f'{path} holds {what}: say what is searched for, as formula = "Au20" below [system].'
+        )
     return make_config(settings, str(path))
 
 

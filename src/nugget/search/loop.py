@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from nugget.evaluation.trust import require_trust
 from nugget.search.config import Config
 from nugget.search.learner import Learner
-from nugget.search.prepare import check, copied_names, copy_files, locate, make_problem, with_files
+from nugget.search.prepare import (
+    baseline_code,
+    check,
+    code_of,
+    copied_names,
+    copy_files,
+    locate,
+    make_problem,
+    with_files,
+)
 from nugget.search.reference import read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.run import Run, Watcher
@@ -66,14 +77,28 @@ class Search:
         return cls(Store.create(directory, with_files(config, copied_names(files))))
 
     @classmethod
-    def resume(cls, directory: str | Path) -> Search:
-        """The search in this directory, to be continued."""
-        return cls(Store.open(Path(directory)))
+    def resume(
+        cls, directory: str | Path, trust: bool = False, trusted: Iterable[str] = ()
+    ) -> Search:
+        """The search in this directory, to be continued.
+
+        A directory may be a stranger's. If its settings name code (`module:factory`, a command),
+        it is refused unless `trust` says otherwise, or all of that code is among `trusted`.
+        """
+        store = Store.open(Path(directory))
+        code = [name for name in code_of(store.config()) if name not in set(trusted)]
+        require_trust(code, str(directory), trust)
+        return cls(store)
 
     @classmethod
-    def replay(cls, directory: str | Path) -> Replay:
-        """Make all proposals of a search again and compare them with its database, bit for bit."""
-        search = cls.resume(directory)
+    def replay(cls, directory: str | Path, trust: bool = False) -> Replay:
+        """Make all proposals of a search again and compare them with its database, bit for bit.
+
+        No engine is run, unless the model's baseline is one.
+        """
+        store = Store.open(Path(directory))
+        require_trust(baseline_code(store.config()), str(directory), trust)
+        search = cls(store)
         with search.store.locked(), threadpool_limits(1):
             records, pending = search.store.records(), search.store.pending()
             return replay(search.config, search.problem, records, pending)

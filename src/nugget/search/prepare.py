@@ -9,7 +9,8 @@ from pathlib import Path
 from ase.cell import Cell
 
 from nugget.errors import NuggetError
-from nugget.evaluation.engines import get_engine
+from nugget.evaluation.queue import check_engine
+from nugget.evaluation.trust import code_in, engine_code
 from nugget.generators import Problem
 from nugget.search.config import Config, SystemConfig
 from nugget.search.learner import Learner
@@ -49,11 +50,7 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
     """Try everything that a search needs, so that none fails after it has begun."""
     config = with_files(config, {role: str(file) for role, file in files.items()})
     problem = make_problem(config.system, Path())
-    engine = get_engine(config.engine.name)
-    if not engine.installed():
-        raise NuggetError(
-            f"engine {engine.name!r} is not installed. To install it: {engine.how_to_install}"
-        )
+    check_engine(config.engine)
     for atoms in read_references(config, Path()):
         if sorted(atoms.numbers) != sorted(problem.numbers):
             raise NuggetError(
@@ -61,6 +58,19 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
                 "are not those that are searched for."
             )
     Learner(config, problem).mixer.probabilities(problem, 0)
+
+
+def code_of(config: Config) -> list[str]:
+    """What these settings would run besides nugget's own engines: engine, workers, baseline."""
+    return code_in(config.engine, config.execution) + baseline_code(config)
+
+
+def baseline_code(config: Config) -> list[str]:
+    """The code that the model's baseline runs, if it is an engine."""
+    options = config.model.baseline_options
+    if "engine" not in options:
+        return []
+    return engine_code(str(options["engine"]), dict(options.get("options", ())))
 
 
 def copied_names(files: Mapping[str, Path]) -> dict[str, str]:

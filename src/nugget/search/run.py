@@ -11,15 +11,14 @@ from pathlib import Path
 from ase import Atoms
 from ase.io import write
 
+from nugget._compiled.jit import compile_seconds
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import EvaluationQueue
 from nugget.search.learner import Learner
 from nugget.search.records import complete, make_judge, make_pending
 from nugget.search.reference import is_found
-from nugget.search.store import End, Ended, Record, Store
+from nugget.search.store import BEST, End, Ended, Record, Store
 from nugget.structures.files import replacing
-
-BEST = "best.extxyz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +118,9 @@ class Run:
                 self.store.log(f"{len(self.flight)} in flight broken off, they stay pending")
         if found:
             return "found", "the reference was found"
+        if len(learner.records) >= self.budget and not learner.good:
+            last = learner.records[-1]
+            return "failed", f"no evaluation succeeded, the last with {last.failure}: {last.reason}"
         if len(learner.records) >= self.budget:
             return "finished", "the budget is used up"
         if self.stopping():
@@ -209,7 +211,7 @@ class Run:
 
 
 class Stopwatch:
-    """Adds up the seconds spent inside `with`, until they are taken."""
+    """Adds up the seconds spent inside `with`, compilation excluded, until they are taken."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -219,10 +221,10 @@ class Stopwatch:
         return seconds
 
     def __enter__(self) -> None:
-        self._begun = time.perf_counter()
+        self._begun = time.perf_counter() - compile_seconds()
 
     def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._begun
+        self.seconds += time.perf_counter() - compile_seconds() - self._begun
 
 
 def write_structure(path: Path, atoms: Atoms) -> None:

@@ -2,31 +2,39 @@
 
 The database is the search: model, weights and calibration are made again from its rows, in order.
 Each row is one transaction, so a killed search loses at most the calculations in flight. Structures
-in flight are in a file of their own: the database holds only evaluations.
+in flight are in a file of their own: the database holds only evaluations, and the settings that
+they were made with.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import ase.db
 import numpy as np
 from ase import Atoms
 from ase.io.jsonio import decode, encode
 from numpy.typing import NDArray
 
 from nugget.errors import NuggetError
-from nugget.search.config import Config, read_config, write_config
+from nugget.search.config import (
+    Config,
+    changed_settings,
+    make_config,
+    read_config,
+    write_config,
+)
+from nugget.structures.database import Database
 from nugget.structures.files import locked, write_atomically
+from nugget.structures.sealed import read_sealed, write_sealed
 
 DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
-PENDING, STATUS = "pending.json", "status.json"
+PENDING, STATUS, BEST = "pending.json", "status.json", "best.extxyz"
 UNFINISHED = -1
 
 
@@ -100,8 +108,7 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        # ASE would wait for ever for the lock file of a process that was killed; ours is `locked`.
-        self._database = ase.db.connect(directory / DATABASE, use_lock_file=False)
+        self._database = Database(directory / DATABASE)
 
     @classmethod
     def create(cls, directory: Path, config: Config) -> Store:
@@ -109,6 +116,7 @@ class Store:
         cls.check_free(directory)
         directory.mkdir(parents=True, exist_ok=True)
         write_atomically(directory / SETTINGS, write_config(config))
+        Database.create(directory / DATABASE, {"settings": config.model_dump()})
         return cls(directory)
 
     @staticmethod
@@ -121,17 +129,39 @@ class Store:
                 f"{directory} already holds a search: continue it with `nugget search --resume "
                 f"{directory}`, or choose another directory with --out or another --seed."
             )
+        if (directory / BEST).exists():
+            raise NuggetError(f"{directory / BEST} exists already; choose another --out.")
 
     @classmethod
     def open(cls, directory: Path) -> Store:
-        """An existing search."""
-        if not (directory / SETTINGS).exists():
+        """An existing search; of its settings and its database, one may be missing."""
+        settings, database = directory / SETTINGS, directory / DATABASE
+        known = database.exists() and not settings.exists()
+        if known and (then := Database(database).metadata().get("settings")):
+            write_atomically(settings, write_config(make_config(then, str(database))))
+        if not settings.exists():
             raise NuggetError(f"{directory} holds no search ({SETTINGS} is missing).")
+        if not database.exists():  # killed before the first evaluation
+            Database.create(database, {"settings": read_config(settings).model_dump()})
         return cls(directory)
 
     def config(self) -> Config:
-        """The settings that the search was started with."""
-        return read_config(self.directory / SETTINGS)
+        """The settings that the search was started with; budget and limits may have changed."""
+        file = self.directory / SETTINGS
+        then = self._database.metadata().get("settings")
+        again = f"remove {file}, and the next --resume makes it again from {DATABASE}"
+        try:
+            config = read_config(file)
+        except NuggetError as error:
+            raise NuggetError(f"{error} To repair it, {again}." if then else str(error)) from None
+        if then is not None:
+            wrong = changed_settings(config, make_config(then, f"{file.with_name(DATABASE)}"))
+            if wrong:
+                raise NuggetError(
+                    f"{file} was changed after the search had begun: {'; '.join(wrong[:3])}. Put "
+                    f"it back ({again}), or start another search with it."
+                )
+        return config
 
     def append(self, record: Record) -> None:
         """Write one evaluation."""
@@ -141,17 +171,27 @@ class Store:
             pairs["failed"] = True
         # Text goes into `data`: ASE refuses key-value pairs such as "nan" that look like numbers.
         data = {name: getattr(record, name) for name in _DATA}
-        self._database.write(record.atoms, data=data, **pairs)
+        self._database.write(record.atoms, pairs, data)
 
     def records(self) -> list[Record]:
         """All evaluations, in order."""
-        return [_record(row) for row in self._database.select(sort="iteration")]
+        try:
+            records = [_record(*row) for row in self._database.rows()]
+        except (KeyError, TypeError) as error:
+            raise NuggetError(f"{self._database.path} is not a search's: {error}.") from error
+        for wrong in _impossible(records):
+            raise NuggetError(
+                f"{self._database.path} is damaged: {wrong}; bring it back from a copy, or begin "
+                "anew elsewhere."
+            )
+        return records
 
     def keep_pending(self, records: Sequence[Record]) -> None:
         """Replace the file of what is in flight; exact to the last bit."""
         path = self.directory / PENDING
         if records:
-            write_atomically(path, encode([_pending_dict(record) for record in records]))
+            entries = encode([_pending_dict(record) for record in records])
+            write_sealed(path, {"records": json.loads(entries)})
         else:
             path.unlink(missing_ok=True)
 
@@ -164,10 +204,15 @@ class Store:
         """What was in flight when the search ended, in order of proposal."""
         if not self.has_pending:
             return []
+        path = self.directory / PENDING
+        remedy = "remove it, and the structures that were in flight are proposed anew"
+        entries = read_sealed(path, remedy).get("records")
+        try:
+            found = [_pending_record(entry) for entry in decode(json.dumps(entries))]
+        except Exception as error:  # ASE's parsing may stumble over anything
+            raise NuggetError(f"{path} is damaged: {remedy}.") from error
         # A kill may have come between the database and this file.
-        text = (self.directory / PENDING).read_text(encoding="utf-8")
         done = {record.proposal for record in self.records()}
-        found = [_pending_record(entry) for entry in decode(text)]
         return [record for record in found if record.proposal not in done]
 
     def keep_end(self, end: End | None) -> None:
@@ -176,13 +221,16 @@ class Store:
         if end is None:
             path.unlink(missing_ok=True)
         else:
-            write_atomically(path, json.dumps(asdict(end), indent=1) + "\n")
+            write_sealed(path, asdict(end))
 
     def end(self) -> End | None:
-        """How the last run ended; None while one is under way, or after a kill."""
+        """How the last run ended; None while one is under way, after a kill, or if it is damaged.
+
+        Nothing depends on it: a search that is run again at its end ends at once.
+        """
         try:
-            return End(**json.loads((self.directory / STATUS).read_text(encoding="utf-8")))
-        except FileNotFoundError:
+            return End(**read_sealed(self.directory / STATUS, ""))
+        except (FileNotFoundError, NuggetError, TypeError):
             return None
 
     def log(self, text: str) -> None:
@@ -202,11 +250,19 @@ _COLUMNS = tuple(f.name for f in fields(Record) if f.name not in ("atoms", *_DAT
 _EXPECTED = tuple(name for name in _COLUMNS if name not in ("iteration", "engine_seconds"))
 
 
-def _record(row: Any) -> Record:
-    pairs = row.key_value_pairs
+def _impossible(records: Sequence[Record]) -> Iterator[str]:
+    """What no search can have written."""
+    if [record.iteration for record in records] != list(range(len(records))):
+        yield "evaluations are missing or there twice"
+    for record in records:
+        if record.ok and (record.atoms.calc is None or "energy" not in record.atoms.calc.results):
+            yield f"evaluation {record.iteration} has neither an energy nor a failure"
+
+
+def _record(atoms: Atoms, pairs: dict[str, Any], data: dict[str, Any]) -> Record:
     columns = {name: pairs[name] for name in _COLUMNS if name in pairs}
-    data = {name: row.data[name] for name in _DATA if name in row.data}
-    return Record(atoms=row.toatoms(), **columns, **data)
+    text = {name: data[name] for name in _DATA if name in data}
+    return Record(atoms=atoms, **columns, **text)
 
 
 def _pending_dict(record: Record) -> dict[str, Any]:

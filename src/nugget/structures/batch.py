@@ -10,8 +10,8 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Bools, Floats, Ints
-from nugget._compiled.jit import njit
 from nugget.errors import NuggetError
+from nugget.structures._loops import HEAVIEST, is_sound
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
             cells=np.array([atoms.cell.array for atoms in images]),
             pbc=np.array([atoms.pbc for atoms in images]),
         )
-    if not _sound(batch.positions, batch.offsets, batch.pbc):
+    if not is_sound(batch.positions, batch.numbers, batch.offsets, batch.pbc):
         _check(batch)
     return batch
 
@@ -123,23 +123,18 @@ def offsets_of(sizes: Sequence[int] | Ints) -> Ints:
     return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
 
-@njit(cache=True)
-def _sound(positions: Floats, offsets: Ints, pbc: Bools) -> bool:
-    """Nothing to look at more closely: no empty, infinite or periodic structure."""
-    for s in range(len(offsets) - 1):
-        if offsets[s] == offsets[s + 1] or pbc[s, 0] or pbc[s, 1] or pbc[s, 2]:
-            return False
-    total = 0.0
-    for i in range(len(positions)):
-        for axis in range(3):
-            total += positions[i, axis] * positions[i, axis]
-    return np.isfinite(total)
-
-
 def _check(batch: Batch) -> None:
     sizes = batch.sizes
     if not sizes.all():
         raise NuggetError(f"Structure {int(np.argmin(sizes))} has no atoms: remove it.")
+    odd = (batch.numbers < 0) | (batch.numbers > HEAVIEST)
+    if odd.any():
+        row = int(np.argmax(odd))
+        s = int(np.searchsorted(batch.offsets, row, side="right")) - 1
+        raise NuggetError(
+            f"Structure {s}, atom {row - batch.offsets[s]}: there is no element with the atomic "
+            f"number {batch.numbers[row]}; repair or remove the structure."
+        )
     if not np.isfinite(batch.positions).all():
         row = int(np.flatnonzero(~np.isfinite(batch.positions).all(axis=1))[0])
         s = int(np.searchsorted(batch.offsets, row, side="right")) - 1

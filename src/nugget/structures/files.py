@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from nugget.errors import NuggetError
 
 LOCK = "lock"
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 # .PID.THREAD.partial.NAME: the name keeps its ending, from which writers tell the format.
 _PARTIAL = re.compile(r"\.(\d+)\.\d+\.partial\..+")
 
@@ -22,9 +24,10 @@ _PARTIAL = re.compile(r"\.(\d+)\.\d+\.partial\..+")
 def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
     """A temporary file to write; it takes the place of `path` at the end of the block.
 
-    If the block fails, the old file stays as it was. With `sync`, the new one is on the disk before
-    it replaces the old one.
+    If the block fails, the old file stays as it was; one that is read-only is refused. With `sync`,
+    the new one is on the disk before it replaces the old one.
     """
+    refuse_read_only(path)
     partial = path.with_name(f".{os.getpid()}.{threading.get_native_id()}.partial.{path.name}")
     try:
         yield partial
@@ -36,6 +39,12 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         raise NuggetError(f"{path} could not be written: {error.strerror or error}.") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def refuse_read_only(path: Path) -> None:
+    """A file without write permission is meant to stay, although its directory could lose it."""
+    if path.is_file() and not path.stat().st_mode & _WRITABLE:
+        raise NuggetError(f"{path} is read-only; choose another name, or `chmod u+w` it.")
 
 
 def write_atomically(path: Path, content: str | bytes, sync: bool = True) -> None:

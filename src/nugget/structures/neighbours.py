@@ -14,12 +14,9 @@ import numpy as np
 from ase.geometry import complete_cell
 from vesin import NeighborList
 
-from nugget._compiled.arrays import Bools, Floats, Ints
-from nugget._compiled.jit import njit
+from nugget._compiled.arrays import Floats, Ints
+from nugget.structures._loops import SMALL_CLUSTER, direct_pairs
 from nugget.structures.batch import Batch, offsets_of
-
-# Below this many atoms a double loop finds the pairs of a cluster sooner than a cell list.
-_SMALL_CLUSTER = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +50,14 @@ def find_pairs(batch: Batch, cutoff: float) -> Pairs:
 
     The cutoff may be infinite when no structure is periodic.
     """
-    i, j, shift, offsets, direct = _direct_pairs(
+    i, j, shift, offsets, direct = direct_pairs(
         batch.positions, batch.offsets, batch.pbc, cutoff * cutoff
     )
     if direct:
         return Pairs(i, j, shift, offsets)
     parts = []
     for s in range(len(batch)):
-        if batch.sizes[s] <= _SMALL_CLUSTER and not batch.pbc[s].any():
+        if batch.sizes[s] <= SMALL_CLUSTER and not batch.pbc[s].any():
             rows = slice(offsets[s], offsets[s + 1])
             parts.append((i[rows], j[rows], shift[rows]))
         else:
@@ -83,38 +80,6 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
     i, j, images = finder.compute(batch.positions[start:stop], cell, pbc, "ijS")
     shift = images.astype(np.float64) @ cell
     return i.astype(np.int64) + start, j.astype(np.int64) + start, shift
-
-
-@njit(cache=True)
-def _direct_pairs(
-    positions: Floats, offsets: Ints, pbc: Bools, cutoff2: float
-) -> tuple[Ints, Ints, Floats, Ints, np.bool_]:
-    """Pairs of the small clusters, and whether all structures are such."""
-    most = 0
-    direct = np.empty(len(pbc), dtype=np.bool_)
-    for s in range(len(pbc)):
-        n = offsets[s + 1] - offsets[s]
-        direct[s] = n <= _SMALL_CLUSTER and not (pbc[s, 0] or pbc[s, 1] or pbc[s, 2])
-        if direct[s]:
-            most += n * (n - 1) // 2
-    first = np.empty(most, dtype=np.int64)
-    second = np.empty(most, dtype=np.int64)
-    pair_offsets = np.zeros(len(offsets), dtype=np.int64)
-    count = 0
-    for s in range(len(offsets) - 1):
-        if direct[s]:
-            for i in range(offsets[s], offsets[s + 1]):
-                for j in range(i + 1, offsets[s + 1]):
-                    dx = positions[j, 0] - positions[i, 0]
-                    dy = positions[j, 1] - positions[i, 1]
-                    dz = positions[j, 2] - positions[i, 2]
-                    if dx * dx + dy * dy + dz * dz < cutoff2:
-                        first[count] = i
-                        second[count] = j
-                        count += 1
-        pair_offsets[s + 1] = count
-    shift = np.zeros((count, 3))
-    return first[:count], second[:count], shift, pair_offsets, direct.all()
 
 
 class Verlet:

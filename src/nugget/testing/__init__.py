@@ -9,17 +9,8 @@ returns nothing when all is well.
 
 from nugget import lazy_names
 
-_HOME = {
-    "ConformanceError": "nugget.testing._compare",
-    "check_acquisition": "nugget.testing.acquisition",
-    "check_descriptor": "nugget.testing.descriptor",
-    "check_engine": "nugget.testing.engine",
-    "check_generator": "nugget.testing.generator",
-    "check_inducing": "nugget.testing.inducing",
-    "check_kernel": "nugget.testing.kernel",
-    "check_prior": "nugget.testing.prior",
-    "check_uncertainty": "nugget.testing.uncertainty",
-}
-
-__all__ = sorted(_HOME)
-__getattr__ = lazy_names(__name__, _HOME)
+_KINDS = "acquisition descriptor engine generator inducing kernel prior uncertainty"
+_HOMES = {f"nugget.testing.{kind}": f"check_{kind}" for kind in _KINDS.split()}
+__all__, __getattr__ = lazy_names(
+    __name__, {"nugget.testing._compare": "ConformanceError", **_HOMES}
+)

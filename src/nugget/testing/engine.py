@@ -8,7 +8,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator
 
-from nugget.testing._compare import close, derivative, moved, require, strained
+from nugget.testing import _compare as ref
 
 
 def check_engine(
@@ -28,25 +28,29 @@ def check_engine(
 
     work = atoms.copy()
     work.calc = factory()
-    require(hasattr(work.calc, "get_potential_energy"), "The factory returns an ASE calculator.")
+    ref.require(
+        hasattr(work.calc, "get_potential_energy"), "The factory returns an ASE calculator."
+    )
     value, forces = float(work.get_potential_energy()), work.get_forces(apply_constraint=False)
-    require(np.isfinite(value), "The energy is a finite number.")
-    require(np.shape(forces) == (len(atoms), 3), "There is a force on every atom.")
-    require(abs(energy(atoms) - value) <= 1e-5 * len(atoms), "Fresh calculators agree.")
+    ref.require(np.isfinite(value), "The energy is a finite number.")
+    ref.require(np.shape(forces) == (len(atoms), 3), "There is a force on every atom.")
+    ref.require(abs(energy(atoms) - value) <= 1e-5 * len(atoms), "Fresh calculators agree.")
     direction = rng.normal(size=(len(atoms), 3))
     direction /= np.linalg.norm(direction)
-    slope = derivative(lambda t: energy(moved(atoms, direction, t)), step)
+    slope = ref.derivative(lambda t: energy(ref.moved(atoms, direction, t)), step)
     scale = float(np.abs(forces).max())
     along = float(np.sum(-forces * direction))
-    require(
+    ref.require(
         abs(along - float(slope)) <= tolerance * max(scale, 0.1),
         f"Forces are minus the gradient of the energy ({along:.4f} against {float(slope):.4f} "
         "eV/Å along a random direction).",
     )
     if atoms.pbc.all() and "stress" in work.calc.implemented_properties:
         slopes = [
-            derivative(lambda t, c=c: energy(strained(atoms, c, t)), 0.2 * step)  # type: ignore[misc]
+            ref.derivative(lambda t, c=c: energy(ref.strained(atoms, c, t)), 0.2 * step)  # type: ignore[misc]
             for c in range(6)
         ]
         found = work.get_stress() * atoms.get_volume()
-        close(found, np.array(slopes), "Stress is the strain derivative per volume", 10 * tolerance)
+        ref.close(
+            found, np.array(slopes), "Stress is the strain derivative per volume", 10 * tolerance
+        )

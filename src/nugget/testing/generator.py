@@ -8,7 +8,7 @@ import numpy as np
 from ase import Atoms
 
 from nugget.generators import Failure, Generator, Problem, make_generator
-from nugget.testing._compare import require, same
+from nugget.testing import _compare as ref
 
 
 def check_generator(
@@ -26,9 +26,11 @@ def check_generator(
             Problem.cluster("Au8"), Problem.cluster("Cu3Au4"), Problem.bulk("Cu2Au2", cell)
         )  # fmt: skip
     suited = [problem for problem in problems if generator.suits(problem)]
-    require(bool(suited), f"The generator {generator.name!r} suits at least one of the problems.")
+    ref.require(
+        bool(suited), f"The generator {generator.name!r} suits at least one of the problems."
+    )
     made = sum(_check_on(generator, problem, seed) for problem in suited)
-    require(made > 0, f"The generator {generator.name!r} makes a valid structure now and then.")
+    ref.require(made > 0, f"The generator {generator.name!r} makes a valid structure now and then.")
 
 
 def _check_on(generator: Generator, problem: Problem, seed: int) -> int:
@@ -40,27 +42,29 @@ def _check_on(generator: Generator, problem: Problem, seed: int) -> int:
             generator(np.random.default_rng([seed, k]), problem, parents) for _ in range(2)
         )
         if isinstance(first, Failure):
-            require(isinstance(again, Failure), "The same random numbers give the same result.")
-            require(bool(first.reason), "A failure gives its reason.")
+            ref.require(isinstance(again, Failure), "The same random numbers give the same result.")
+            ref.require(bool(first.reason), "A failure gives its reason.")
             continue
         made += 1
         assert isinstance(again, Atoms)
-        same(again.positions, first.positions, "The same random numbers give the same structure.")
-        require(
+        ref.same(
+            again.positions, first.positions, "The same random numbers give the same structure."
+        )
+        ref.require(
             np.array_equal(first.numbers, problem.numbers),
             "A structure has the atoms of its problem, in the same order.",
         )
         fault = problem.fault(first.positions)
-        require(fault is None, f"Structures are valid ({fault}).")
-        require(
+        ref.require(fault is None, f"Structures are valid ({fault}).")
+        ref.require(
             first.info.get("generator") == generator.name,
             "`info['generator']` of a structure is the generator's name.",
         )
     for atoms, positions in zip(parents, before, strict=True):
-        same(atoms.positions, positions, "Parents are not changed.")
+        ref.same(atoms.positions, positions, "Parents are not changed.")
     if generator.needs:
         none = generator(np.random.default_rng(seed), problem, [])
-        require(isinstance(none, Failure), "Without parents that it needs, it gives a Failure.")
+        ref.require(isinstance(none, Failure), "Without parents that it needs, it gives a Failure.")
     return made
 
 

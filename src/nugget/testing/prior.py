@@ -10,17 +10,7 @@ from ase import Atoms
 from nugget.potential.priors import Prior, prior_from_settings, prior_settings
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
-from nugget.testing._compare import (
-    close,
-    derivative,
-    moved,
-    plain_settings,
-    random_structures,
-    require,
-    same,
-    strained,
-    voigt,
-)
+from nugget.testing import _compare as ref
 
 
 def check_prior(prior: Prior, species: Sequence[str] = ("Cu", "Au"), seed: int = 0) -> None:
@@ -29,24 +19,28 @@ def check_prior(prior: Prior, species: Sequence[str] = ("Cu", "Au"), seed: int =
     Fitting, extensivity, derivatives by positions and strain, reproducibility, and settings that a
     model file can keep (for a registered prior).
     """
-    plain_settings(prior, "prior")
+    ref.plain_settings(prior, "prior")
     rng = np.random.default_rng(seed)
-    structures = random_structures(species, seed)
+    structures = ref.random_structures(species, seed)
     images = list(structures.values())
     energies = rng.normal(size=len(images)) - 3.0 * np.array([len(a) for a in images])
     fitted = prior.fit(as_batch(images), energies)
     again = prior.fit(as_batch(images), energies)
     before = fitted.evaluate(as_batch(images)).energies
-    same(again.evaluate(as_batch(images)).energies, before, "The same data give the same prior.")
-    same(fitted.evaluate(as_batch(images)).energies, before, "Evaluating twice gives the same.")
+    ref.same(
+        again.evaluate(as_batch(images)).energies, before, "The same data give the same prior."
+    )
+    ref.same(fitted.evaluate(as_batch(images)).energies, before, "Evaluating twice gives the same.")
     for name, atoms in structures.items():
         _check_derivatives(fitted, atoms, name, rng)
     _check_extensive(fitted, structures["cluster"])
     batch = as_batch(images)
     longer = fitted.evaluate(batch, find_pairs(batch, 9.0))
-    close(longer.energies, before, "A longer list of pairs changes nothing", 1e-9)
+    ref.close(longer.energies, before, "A longer list of pairs changes nothing", 1e-9)
     rest = prior_from_settings(prior_settings(fitted))
-    same(rest.evaluate(batch).energies, before, "The settings describe the fitted prior wholly.")
+    ref.same(
+        rest.evaluate(batch).energies, before, "The settings describe the fitted prior wholly."
+    )
 
 
 def _total(prior: Prior, atoms: Atoms) -> float:
@@ -55,22 +49,22 @@ def _total(prior: Prior, atoms: Atoms) -> float:
 
 def _check_derivatives(prior: Prior, atoms: Atoms, name: str, rng: np.random.Generator) -> None:
     found = prior.evaluate(as_batch([atoms]))
-    require(found.energies.shape == (len(atoms),), "A prior gives one energy per atom.")
+    ref.require(found.energies.shape == (len(atoms),), "A prior gives one energy per atom.")
     direction = rng.normal(size=atoms.positions.shape)
     gradient = np.zeros_like(atoms.positions) if found.gradient is None else found.gradient
-    slope = derivative(lambda t: _total(prior, moved(atoms, direction, t)))
-    close(
+    slope = ref.derivative(lambda t: _total(prior, ref.moved(atoms, direction, t)))
+    ref.close(
         np.sum(gradient * direction), slope,
         f"The prior's gradient of the {name} is the derivative by positions", 1e-5,
     )  # fmt: skip
     if atoms.pbc.all():
         strain = np.zeros((1, 3, 3)) if found.strain is None else found.strain
         slopes = [
-            derivative(lambda t, c=c: _total(prior, strained(atoms, c, t)), 5e-4)  # type: ignore[misc]
+            ref.derivative(lambda t, c=c: _total(prior, ref.strained(atoms, c, t)), 5e-4)  # type: ignore[misc]
             for c in range(6)
         ]
-        close(
-            voigt(strain[0]), np.array(slopes),
+        ref.close(
+            ref.voigt(strain[0]), np.array(slopes),
             f"The prior's strain derivative of the {name} is right", 1e-5,
         )  # fmt: skip
 
@@ -78,7 +72,7 @@ def _check_derivatives(prior: Prior, atoms: Atoms, name: str, rng: np.random.Gen
 def _check_extensive(prior: Prior, cluster: Atoms) -> None:
     far = cluster.copy()
     far.positions += 100.0
-    close(
+    ref.close(
         _total(prior, cluster + far), 2.0 * _total(prior, cluster),
         "The prior of two structures far apart is the sum of both", 1e-8,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ase import Atoms
-from ase.calculators.calculator import Calculator, all_changes
+from ase.calculators.calculator import Calculator
 from ase.calculators.emt import EMT
 from ase.calculators.lj import LennardJones
 
@@ -18,17 +18,12 @@ class ClusterLennardJones(LennardJones):
 
     unlimited = False
 
-    def calculate(
-        self,
-        atoms: Atoms | None = None,
-        properties: list[str] | None = None,
-        system_changes: list[str] = all_changes,
-    ) -> None:
+    def calculate(self, atoms: Atoms | None = None, *wanted: Any, **more: Any) -> None:
         if self.unlimited and atoms is not None and atoms.pbc.any():
             raise NuggetError(
                 "Lennard-Jones without cutoff cannot do periodic structures; give the option rc."
             )
-        super().calculate(atoms, properties, system_changes)
+        super().calculate(atoms, *wanted, **more)
 
 
 def lennard_jones(

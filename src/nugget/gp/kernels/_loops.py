@@ -5,11 +5,12 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import broadcast, load, store, total
+from nugget.gp.kernels import _reference
 from nugget.gp.kernels._exponential import exp_negative
 from nugget.gp.kernels._tiles import LOG2E, WIDTH, kernel_tiles
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.scaled, fastmath=FAST)
 def scaled(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],
@@ -27,7 +28,7 @@ def scaled(
         half[i] = 0.5 * total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.kernel_rows, fastmath=FAST)
 def forward_rows(
     x: NDArray[np.float64],
     centre: NDArray[np.float64],
@@ -57,21 +58,27 @@ def forward_rows(
     return xs, k, kappa
 
 
-@njit(cache=True)
+@njit
 def all_equal(values: NDArray[np.int64], wanted: int) -> bool:
     """True when every value is the wanted one (also when there is none)."""
-    return bool(np.all(values == wanted))
+    for value in values:  # noqa: SIM110
+        if value != wanted:
+            return False
+    return True
 
 
-@njit(cache=True)
+@njit
 def ascends(offsets: NDArray[np.int64], last: int) -> bool:
     """True when the offsets run from 0 to `last` without a step down."""
     if offsets.size < 1 or offsets[0] != 0 or offsets[-1] != last:
         return False
-    return bool(np.all(offsets[1:] >= offsets[:-1]))
+    for s in range(len(offsets) - 1):  # noqa: SIM110
+        if offsets[s + 1] < offsets[s]:
+            return False
+    return True
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float) -> float:
     f = x.shape[1]
     sums, square = broadcast(0.0), 0.0
@@ -83,7 +90,7 @@ def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float
     return amplitude * exp_negative(-0.5 * scale * scale * (total(sums) + square))
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.self_sums, fastmath=FAST)
 def self_sums(
     x: NDArray[np.float64],
     group: NDArray[np.int64],
@@ -102,7 +109,7 @@ def self_sums(
         out[s] = 2.0 * total + amplitude * (offsets[s + 1] - offsets[s])
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.self_sums_vjp, fastmath=FAST)
 def self_sums_pullback(
     x: NDArray[np.float64],
     group: NDArray[np.int64],

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, at_least, broadcast, load, scale_by_low_bits, store, totals
+from nugget.gp.kernels import _reference
 
 LOG2E = 1.4426950408889634
 WIDTH = 12  # columns of a tile on the way there
@@ -25,7 +26,7 @@ _C7, _C8 = 1.5252657257186041e-05, 1.3215434544689183e-06
 _C9, _C10 = 1.020869083593037e-07, 7.073902135694472e-09
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def exp2(t: Vec4) -> Vec4:
     """2^t; 2^-1021 below that; NaN for NaN."""
     t = at_least(t, broadcast(_LOWEST))
@@ -40,7 +41,7 @@ def exp2(t: Vec4) -> Vec4:
     return scale_by_low_bits(low + r4 * (middle + r4 * high), shifted)
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _finish(
     k: NDArray[np.float64], kappa: NDArray[np.float64], s: int, rows: int,
     i: int, i1: int, i2: int, i3: int, j: int, p: Vec4, q: Vec4, u: Vec4, v: Vec4,
@@ -61,7 +62,7 @@ def _finish(
     store(kappa, s, j, total)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def kernel_tiles(
     x: NDArray[np.float64],
     base: NDArray[np.float64],
@@ -113,7 +114,7 @@ def kernel_tiles(
                 _finish(k, kappa, s, rows, i, i1, i2, i3, j + 8, p2, q2, u2, v2)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.kernel_rows_vjp, fastmath=FAST)
 def pullback_rows(
     k: NDArray[np.float64],
     weights: NDArray[np.float64],
@@ -131,7 +132,9 @@ def pullback_rows(
     features; from 252 on it is quicker in large batches with one road (0.8 to 0.9), not otherwise.
     """
     (f, m), whole, roads = zt.shape, zt.shape[1] // 4 * 4, len(weights)
-    groups = (np.max(np.diff(offsets)) + 3) // 4 if len(offsets) > 1 else 0
+    groups = 0
+    for s in range(len(offsets) - 1):
+        groups = max(groups, (offsets[s + 1] - offsets[s] + 3) // 4)
     wk = np.empty((4 * roads, _PANEL))
     sums, g = np.empty((roads, groups, 4)), np.empty((roads, groups, f, 4))
     for s in range(len(offsets) - 1):
@@ -157,7 +160,7 @@ def pullback_rows(
                     out[r, to + i, a] = scale * (g[r, at, a, q] - sums[r, at, q] * xs[i, a])
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _weigh(
     k: NDArray[np.float64], i: int, end: int, j: int, n: int, weights: NDArray[np.float64],
     s: int, wk: NDArray[np.float64], to: int, sums: NDArray[np.float64],
@@ -194,7 +197,7 @@ def _weigh(
     store(g, 0, 0, load(g, 0, 0) + totals(p0, q0, u0, v0))
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _products(
     wk: NDArray[np.float64], zt: NDArray[np.float64], j: int, n: int, g: NDArray[np.float64],
     at: int,

@@ -8,8 +8,8 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
-from nugget.gp._std_loops import there_and_back
 from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
+from nugget.gp.kernels._fused import there_and_back
 from nugget.gp.kernels._loops import forward_rows, scaled, self_sums, self_sums_pullback
 from nugget.gp.kernels._tiles import pullback_rows
 from nugget.gp.kernels.base import Block, Columns, SelfSum

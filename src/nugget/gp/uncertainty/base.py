@@ -26,7 +26,12 @@ _NOTHING = np.empty(0)
 
 
 class Uncertainty(Protocol):
-    """Settings of an uncertainty: a frozen dataclass, so that a model file can keep them."""
+    """Settings of an uncertainty: a frozen dataclass, so that a model file can keep them.
+
+    It may have a method `state_shapes()`: the shapes of the arrays of a fit's `state`, which
+    are compared when a model file is loaded ("m" is the number of inducing points, other names are
+    any numbers). Without it, only the shapes of `columns` are compared.
+    """
 
     def fit(
         self,

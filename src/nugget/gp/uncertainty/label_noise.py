@@ -70,6 +70,13 @@ class LabelNoise:
         blocks = {name: np.ascontiguousarray(state[name], float) for name in _BLOCKS}
         return Committee(self, **blocks, scale=float(state["scale"]))
 
+    def state_shapes(self) -> dict[str, tuple[str | int, ...]]:
+        """Shapes of the arrays of `Committee.state`; "m" is the number of inducing points."""
+        k = self.members
+        widths: tuple[str | int, ...] = ("labels", "forces", 1) if k is None else (k, k, k)
+        blocks = {name: ("m", width) for name, width in zip(_BLOCKS[:3], widths, strict=True)}
+        return {"scale": (), **blocks, "rho": (widths[2],)}
+
 
 _BLOCKS = ("label", "force", "prior", "rho")
 
