@@ -18,8 +18,8 @@ from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.relax._state import free_mask
 from nugget.relax.local_surrogate import FIRST_CHOICE, Point, Surrogate
-from nugget.relax.softest import softest_mode
 from nugget.relax.pair_features import SKIN, PairFeatures
+from nugget.relax.softest import softest_mode
 
 KAPPA = 3.0  # pessimism: steps go to the minimum of E + κσ
 FIRST, LONGEST, SHORTEST = 0.3, 0.6, 2e-3  # Å: how far a coordinate may move in one step
