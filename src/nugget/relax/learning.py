@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.relax._state import free_mask
-from nugget.relax.local_surrogate import FIRST_CHOICE, Point, Surrogate
+from nugget.relax.local_surrogate import Point, Surrogate
 from nugget.relax.pair_features import SKIN, PairFeatures
 from nugget.relax.softest import softest_mode
 
@@ -27,7 +27,6 @@ RISE = 1e-3  # eV: less is an engine's round-off
 MAX_LABELS = 2000  # numbers that the model learns from; more would cost more than they tell
 MAX_FAILURES = 4
 GAIN = 5e-3  # eV: a minimum is one where the model promises no more than this
-
 PROBE = 0.15  # Å: how far atoms are moved along a soft mode to see whether it is one of a saddle
 
 
@@ -69,8 +68,7 @@ class LearningRelaxation:
         self._lowest: Point | None = None
         self._reach = FIRST
         self._failures = 0
-        self._choice = FIRST_CHOICE
-        self._features: PairFeatures | None = None
+        self._features = PairFeatures(atoms, self.free)
         self._probed: list[Floats] = []
         self._trial: Floats | None = None  # chosen already
         self._probing = False  # it is a look at a soft mode, not a step
@@ -96,6 +94,8 @@ class LearningRelaxation:
             self._learn(atoms)
         if not self.done and self.evaluations >= self.max_evaluations:
             self.reason = "all evaluations used"
+        if self.done and self._small:  # whatever kept it from looking for a lower place
+            self.reason = "converged"
 
     def result(self) -> EngineRelaxed:
         """Where the relaxation has come to."""
@@ -112,10 +112,11 @@ class LearningRelaxation:
     def _failed(self) -> None:
         self._failures += 1
         self._reach *= 0.5
+        self._trial = None
         if self._lowest is None:
             self.reason = "the engine failed on the first structure"
-        elif self._failures >= MAX_FAILURES:
-            self.reason = f"the engine failed {MAX_FAILURES} times in a row"
+        elif self._small or self._failures >= MAX_FAILURES:
+            self.reason = f"the engine failed {self._failures} times in a row"
 
     def _learn(self, atoms: Atoms) -> None:
         results = atoms.calc.results
@@ -123,26 +124,39 @@ class LearningRelaxation:
         x = atoms.positions[self.free]
         point = Point(x, float(results["energy"]), -np.asarray(results["forces"])[self.free])
         self.points.append(point)
-        before, largest = self._lowest, self._largest(point.gradient)
-        allowed = 0.0 if largest > self.fmax else RISE
+        before = self._lowest
+        allowed = RISE if self._largest(point.gradient) <= self.fmax else 0.0
         if before is None or point.energy < before.energy + allowed:
-            if before is not None:
-                self._reach = min(1.5 * self._reach, LONGEST)
-            self._lowest, self.best = point, atoms
+            self._reach = min(1.5 * self._reach, LONGEST) if before is not None else FIRST
+            self._move(point, atoms)
         elif not self._probing:
             self._reach = 0.5 * min(self._reach, float(np.max(np.abs(x - before.x))))
             if self._reach < SHORTEST:
                 self.reason = "no lower point was found downhill: energies and forces disagree"
         self._trial, self._probing = None, False
-        if not self.done and self._largest(self._lowest.gradient) <= self.fmax:
-            self._trial = self._doubt(self._lowest) if self.probes else None
+        if not self.done and self._small:
+            self._trial = self._doubt(self._lowest or point) if self.probes else None
             if self._trial is None:
                 self.reason = "converged"
 
+    @property
+    def _small(self) -> bool:
+        """Are the forces on the lowest structure small enough?"""
+        return self._lowest is not None and self._largest(self._lowest.gradient) <= self.fmax
+
+    def _move(self, point: Point, atoms: Atoms) -> None:
+        """A new lowest point; the list of pairs is made anew when atoms have moved far."""
+        self._lowest, self.best = point, atoms
+        moved = np.abs(self._features.positions[self.free] - point.x)
+        if np.max(moved, initial=0.0) > 0.5 * SKIN:
+            self._features = PairFeatures(atoms, self.free)
+
     def _doubt(self, lowest: Point) -> Floats | None:
         """Forces are small: a lower point that the model promises, a soft mode to try, or None."""
+        if not self._features.n_pairs:
+            return None
         model = self._model(lowest)
-        curvature, mode = softest_mode(model, lowest.x)
+        mode = softest_mode(model, lowest.x)
         step = PROBE * mode / np.max(np.abs(mode))
         found = [self._minimum(model, lowest, 0.0, start) for start in (0.0, step, -step)]
         promise, x = min(found, key=lambda pair: pair[0])
@@ -162,9 +176,10 @@ class LearningRelaxation:
 
     def _next(self, lowest: Point) -> Floats:
         """The minimum of E + κσ around the lowest point."""
-        _, x = self._minimum(self._model(lowest), lowest, KAPPA)
-        if np.max(np.abs(x - lowest.x)) > 1e-4 and np.isfinite(x).all():
-            return x
+        if self._features.n_pairs:
+            _, x = self._minimum(self._model(lowest), lowest, KAPPA)
+            if np.max(np.abs(x - lowest.x)) > 1e-4 and np.isfinite(x).all():
+                return x
         # The model sees no way down, but the engine's forces do: a short step along them.
         step = min(self._reach, 0.01) / np.max(np.abs(lowest.gradient))
         return lowest.x - step * lowest.gradient
@@ -181,16 +196,7 @@ class LearningRelaxation:
         return float(found.fun), np.asarray(found.x)
 
     def _model(self, lowest: Point) -> Surrogate:
-        model = Surrogate(self._pairs(lowest), self._known(lowest), self._choice)
-        self._choice = model.choice
-        return model
-
-    def _pairs(self, lowest: Point) -> PairFeatures:
-        """The list of pairs, made anew when atoms have moved by half its skin."""
-        old = self._features
-        if old is None or np.max(np.abs(old.positions[self.free] - lowest.x)) > 0.5 * SKIN:
-            self._features = old = PairFeatures(self.best, self.free)
-        return old
+        return Surrogate(self._features, self._known(lowest))
 
     def _known(self, lowest: Point) -> list[Point]:
         """The last points, and the lowest in any case."""

@@ -125,10 +125,10 @@ class Surrogate:
     point whose gradient is known: E + κσ bends upwards where the curvature is not known yet.
     """
 
-    def __init__(self, features: PairFeatures, points: Sequence[Point], start: Choice) -> None:
+    def __init__(self, features: PairFeatures, points: Sequence[Point]) -> None:
         self.features = features
         self._data = _Data.of(features, points)
-        self.choice = self._climb(start)
+        self.choice = self._climb(FIRST_CHOICE)
 
     def _climb(self, choice: Choice) -> Choice:
         """Go to neighbours of (l, ρ) while the marginal likelihood rises."""

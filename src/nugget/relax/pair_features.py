@@ -46,14 +46,14 @@ class PairFeatures:
         i, j = found.i, found.j
         bond = radii[i] + radii[j]
         distance = np.linalg.norm(self.positions[j] + found.shift - self.positions[i], axis=1)
-        movable = free.any(axis=1)
+        movable = np.asarray(free.any(axis=1))
         # An atom and its own image keep their distance.
         used = (movable[i] | movable[j]) & (i != j) & (distance < REACH * bond + SKIN)
         self.i, self.j, self.shift, self.bond = i[used], j[used], found.shift[used], bond[used]
         elements = np.sort(np.column_stack([atoms.numbers[self.i], atoms.numbers[self.j]]), axis=1)
         kinds, self.kind = np.unique(elements, axis=0, return_inverse=True)
         self.kind = self.kind.reshape(-1)
-        self.n_kinds, self.n_free = len(kinds), int(free.sum())
+        self.n_pairs, self.n_kinds, self.n_free = len(self.i), len(kinds), int(free.sum())
         self._end_j = self._columns(self.j)
         self._end_i = self._columns(self.i)
 

@@ -10,8 +10,8 @@ from nugget.relax.local_surrogate import Surrogate
 _STEP = 0.02  # Å
 
 
-def softest_mode(model: Surrogate, x: Floats) -> tuple[float, Floats]:
-    """Lowest eigenvalue of the Hessian (eV/Å²) and its unit vector.
+def softest_mode(model: Surrogate, x: Floats) -> Floats:
+    """Unit vector of the lowest eigenvalue of the Hessian.
 
     Motions that leave all distances as they are (a cluster's translations and rotations) are left
     out.
@@ -26,5 +26,5 @@ def softest_mode(model: Surrogate, x: Floats) -> tuple[float, Floats]:
     jacobian = model.features.jacobian(unit, np.ones(len(r))).toarray()
     stretch, motions = np.linalg.eigh(jacobian.T @ jacobian)
     rigid = motions[:, stretch < 1e-6]
-    values, modes = np.linalg.eigh(0.5 * (hessian + hessian.T) + 1e4 * rigid @ rigid.T)
-    return float(values[0]), modes[:, 0]
+    modes = np.linalg.eigh(0.5 * (hessian + hessian.T) + 1e4 * rigid @ rigid.T)[1]
+    return np.asarray(modes[:, 0])
