@@ -14,6 +14,7 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config
+from nugget.search.polish import energy_of, lowest_steps
 from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, SETTINGS, Record, Store
 from nugget.structures.files import replacing, write_atomically
@@ -74,14 +75,16 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
     """The numbers of a search as it stands, judged by other settings if `config` is given."""
     config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
-    best = min((record.energy for record in good), default=None)
+    polished = lowest_steps(store.polish_steps())
+    known = [record.energy for record in good] + [energy_of(atoms) for atoms in polished.values()]
+    best = min(known, default=None)
     references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:
-        first, solution = _hits(good, references, config.search.reference_tolerance)
+        first, solution = _hits(good, polished, references, config.search.reference_tolerance)
         found = solution is not None
-        known = [one.calc.results for one in references if one.calc is not None]
-        goals = [float(results["energy"]) for results in known if "energy" in results]
+        given = [one.calc.results for one in references if one.calc is not None]
+        goals = [float(results["energy"]) for results in given if "energy" in results]
         above = None if best is None or not goals else best - min(goals)
     return Outcome(
         found=found,
@@ -97,12 +100,22 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
 
 
 def _hits(
-    good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None
+    good: Sequence[Record],
+    polished: Mapping[int, Atoms],
+    references: Sequence[Atoms],
+    tolerance: float | None,
 ) -> tuple[int | None, int | None]:
-    """First evaluations with a reference's graph, and with its energy too if a tolerance is set."""
-    same = [record for record in good if is_found(record, references, None)]
-    close = [record for record in same if is_found(record, references, tolerance)]
-    first, solution = (hits[0].iteration + 1 if hits else None for hits in (same, close))
+    """First evaluations with a reference's graph, and with its energy too, relaxed if need be."""
+    first = solution = None
+    for record in good:
+        ways = [
+            record.atoms,
+            *([polished[record.iteration]] if record.iteration in polished else []),
+        ]
+        if first is None and is_found(record.atoms, references, None):
+            first = record.iteration + 1
+        if solution is None and any(is_found(atoms, references, tolerance) for atoms in ways):
+            solution = record.iteration + 1
     return first, solution
 
 

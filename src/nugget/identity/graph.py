@@ -186,12 +186,12 @@ def is_reference(
     energy_tol: float | None = None,
     factor: float = BONDED,
 ) -> bool:
-    """Same bond graph as the reference and, with energy_tol (eV), the same stored energy."""
+    """Same bond graph as the reference and, with energy_tol (eV), a stored energy no higher."""
     if not same_graph(atoms, reference, factor):
         return False
     if energy_tol is None:
         return True
-    return abs(stored_energy(atoms) - stored_energy(reference)) <= energy_tol
+    return stored_energy(atoms) - stored_energy(reference) <= energy_tol
 
 
 def stored_energy(atoms: Atoms) -> float:

@@ -132,7 +132,10 @@ class SearchConfig(Section):
         None, description="file with one or more structures to stop at when one is found"
     )
     reference_tolerance: float | None = Field(
-        None, gt=0, description="found only this close to its energy, eV; none: its bonds suffice"
+        0.05, ge=0, description="found only this close to its energy, eV; 0: its bonds suffice"
+    )
+    polish: int = Field(
+        3, ge=0, description="lowest structures relaxed with the engine at the end; 0: none"
     )
 
     @model_validator(mode="after")

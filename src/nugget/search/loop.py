@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from nugget.evaluation.trust import require_trust
 from nugget.search.config import Config
 from nugget.search.learner import Learner
+from nugget.search.polish import Minimum
 from nugget.search.prepare import (
     baseline_code,
     check,
@@ -36,6 +37,8 @@ class Result:
     failures: int
     end: End
     directory: Path
+    minima: tuple[Minimum, ...] = ()  # polished, the lowest first
+    polish_evaluations: int = 0
 
     @property
     def evaluations(self) -> int:
@@ -115,6 +118,8 @@ class Search:
     ) -> Result:
         """Go on until the budget is used, the reference is found or `stop` is called.
 
+        Then `search.polish` structures are relaxed with the engine, outside the budget.
+
         `search.in_flight` evaluations are under way at a time, in processes of this machine or
         wherever `executor` takes them. When the reference has been found, those still in flight
         are broken off; they stay pending and count for nothing.
@@ -125,4 +130,7 @@ class Search:
             run = Run(self.store, learner, self.references, budget, watch, lambda: self._stop)
             end = run(executor)
         failures = len(learner.records) - len(learner.good)
-        return Result(learner.best, failures, end, self.store.directory)
+        return Result(
+            learner.best, failures, end, self.store.directory, tuple(run.minima),
+            len(run.polisher.steps),
+        )  # fmt: skip

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from ase import Atoms
 
+from nugget.errors import NuggetError
 from nugget.identity import is_reference
-from nugget.identity.graph import stored_energy
 from nugget.search.config import Config
-from nugget.search.store import Record
 from nugget.structures.io import read_images
 
 
@@ -26,12 +25,20 @@ def read_references(config: Config, directory: Path) -> list[Atoms]:
     if name is None:
         return []
     found = read_images(resolve_path(name, directory))
-    if config.search.reference_tolerance is not None:
-        for atoms in found:
-            stored_energy(atoms)  # one without energy is refused now, not at the first hit
+    for atoms in found:
+        if config.search.reference_tolerance and not _has_energy(atoms):
+            raise NuggetError(
+                f"The reference {name} carries no energy: relax it with `nugget relax {name} "
+                f"--engine {config.engine.name} -o FILE` and give FILE, or set "
+                "search.reference_tolerance = 0, and its bonds suffice."
+            )
     return found
 
 
-def is_found(record: Record, references: Sequence[Atoms], tolerance: float | None) -> bool:
-    """Is the result of this evaluation one of the references?"""
-    return record.ok and any(is_reference(record.atoms, one, tolerance) for one in references)
+def _has_energy(atoms: Atoms) -> bool:
+    return atoms.calc is not None and atoms.calc.results.get("energy") is not None
+
+
+def is_found(atoms: Atoms, references: Sequence[Atoms], tolerance: float | None) -> bool:
+    """Has this structure, with results, the bonds of a reference, and its energy (or less)?"""
+    return any(is_reference(atoms, one, tolerance or None) for one in references)

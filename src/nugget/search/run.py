@@ -14,7 +14,16 @@ from ase.io import write
 from nugget._compiled.jit import compile_seconds
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import EvaluationQueue
+from nugget.identity import KnownStructures
 from nugget.search.learner import Learner
+from nugget.search.polish import (
+    Minimum,
+    Polisher,
+    distinct_minima,
+    lowest_distinct,
+    write_minima,
+)
+from nugget.search.polish_step import PolishStep
 from nugget.search.records import complete, make_judge, make_pending
 from nugget.search.reference import is_found
 from nugget.search.store import BEST, End, Ended, Record, Store
@@ -25,7 +34,7 @@ from nugget.structures.files import replacing
 class Status:
     """A look at a running search, given to watchers at the start and after each evaluation.
 
-    `record` is the last evaluation, None at the start.
+    `record` is the last evaluation; None at the start, and while structures are polished.
     """
 
     learner: Learner
@@ -35,6 +44,7 @@ class Status:
     engine_seconds: float
     surrogate_seconds: float
     flight: Sized = ()
+    polish: Sequence[PolishStep] = ()  # evaluations of relaxations with the engine
 
     @property
     def evaluations(self) -> int:
@@ -63,12 +73,19 @@ class Run:
         self.held: list[Record] = []  # under way when the last run ended; submitted as they were
         self.clock = Stopwatch()
         self.engine_seconds = self.surrogate_seconds = 0.0
+        self.minima: list[Minimum] = []
+        self._near_reference = KnownStructures()  # relaxed to see whether they are a reference
 
     def __call__(self, executor: Executor | None) -> End:
         """Run the search; how it ended. That is written down, whatever happens."""
         self.store.keep_end(None)
+        self.polisher = Polisher(
+            self.store, self.config, executor, self.stopping, lambda _: self._show(None, False)
+        )
         try:
             status, reason = self._until_the_end(executor)
+            if status in ("finished", "found"):
+                status, reason = self._polish(status, reason)
         except KeyboardInterrupt:
             self._end("interrupted", "broken off")
             raise
@@ -77,10 +94,23 @@ class Run:
             known = isinstance(error, NuggetError)
             self._end("failed", text if known else f"{type(error).__name__}: {text}")
             raise
-        if self.learner.best is not None:
+        if self.learner.best is not None and not self.minima:
             # Once more: a kill may have come between the database and this file.
             write_structure(self.store.directory / BEST, self.learner.best.atoms)
         return self._end(status, reason)
+
+    def _polish(self, status: Ended, reason: str) -> tuple[Ended, str]:
+        """Relax the lowest distinct structures with the engine; how the search ends then."""
+        starts = lowest_distinct(self.learner.records, self.config.search.polish)
+        relaxed = self.polisher.relax(starts)
+        self.minima = distinct_minima(self.learner.records, starts, relaxed)
+        write_minima(self.store.directory, self.minima)
+        if self.stopping() and any(one.reason == "not finished" for one in relaxed):
+            return "interrupted", "stopped on request"
+        tolerance = self.config.search.reference_tolerance
+        if any(is_found(one.atoms, self.references, tolerance) for one in self.minima):
+            return "found", "the reference was found"
+        return status, reason
 
     def _end(self, status: Ended, reason: str) -> End:
         end = End(status, reason, len(self.learner.records), self.budget)
@@ -179,12 +209,23 @@ class Run:
             self.store.keep_pending([*under_way, *self.held])
 
     def _is_reference(self, record: Record) -> bool:
-        return is_found(record, self.references, self.config.search.reference_tolerance)
+        """Has it the bonds of a reference, and its energy, if need be after relaxing?"""
+        references, tolerance = self.references, self.config.search.reference_tolerance
+        if not record.ok or not is_found(record.atoms, references, None):
+            return False
+        if is_found(record.atoms, references, tolerance):
+            return True
+        if not self.config.search.polish or record.atoms in self._near_reference:
+            return False
+        self._near_reference.add(record.atoms)
+        return is_found(self.polisher.relax([record])[0].atoms, references, tolerance)
 
     def _show(self, record: Record | None, found: bool) -> None:
         if self.watch is not None:
             times = (self.engine_seconds, self.surrogate_seconds)
-            self.watch(Status(self.learner, record, self.budget, found, *times, self.flight))
+            flight, steps = self.flight, self.polisher.steps
+            status = Status(self.learner, record, self.budget, found, *times, flight, steps)
+            self.watch(status)
 
     def _report(self, record: Record) -> None:
         if not record.ok:

@@ -29,12 +29,14 @@ from nugget.search.config import (
     read_config,
     write_config,
 )
+from nugget.search.polish_step import POLISH, PolishStep
 from nugget.structures.database import Database
 from nugget.structures.files import locked, write_atomically
 from nugget.structures.sealed import read_sealed, write_sealed
 
 DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
-PENDING, STATUS, BEST = "pending.json", "status.json", "best.extxyz"
+PENDING, STATUS = "pending.json", "status.json"
+BEST, MINIMA = "best.extxyz", "minima.extxyz"
 UNFINISHED = -1
 
 
@@ -176,7 +178,8 @@ class Store:
     def records(self) -> list[Record]:
         """All evaluations, in order."""
         try:
-            records = [_record(*row) for row in self._database.rows()]
+            rows = self._database.rows()
+            records = [_record(*row) for row in rows if POLISH not in row[1]]
         except (KeyError, TypeError) as error:
             raise NuggetError(f"{self._database.path} is not a search's: {error}.") from error
         for wrong in _impossible(records):
@@ -185,6 +188,18 @@ class Store:
                 "anew elsewhere."
             )
         return records
+
+    def append_polish(self, step: PolishStep) -> None:
+        """Write one evaluation of a relaxation at the end of the search."""
+        self._database.write(*step.row())
+
+    def polish_steps(self) -> list[PolishStep]:
+        """All evaluations of such relaxations, in the order of writing."""
+        rows = [row for row in self._database.rows() if POLISH in row[1]]
+        try:
+            return [PolishStep.of(*row) for row in rows]
+        except (KeyError, TypeError) as error:
+            raise NuggetError(f"{self._database.path} is not a search's: {error}.") from error
 
     def keep_pending(self, records: Sequence[Record]) -> None:
         """Replace the file of what is in flight; exact to the last bit."""

@@ -1,0 +1,197 @@
+"""The end of a search: its lowest distinct structures are relaxed with the engine.
+
+The evaluations of these relaxations stand in the database as records of their own kind. The search
+never learns from them, and they do not count for its budget. A relaxation that was broken off goes
+on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from ase import Atoms
+from ase.io import write
+
+from nugget.evaluation.plausibility import Judge, doubt
+from nugget.evaluation.queue import EvaluationQueue
+from nugget.identity import KnownStructures, graph_key
+from nugget.identity.point_group import point_group
+from nugget.relax.learning import EngineRelaxed, LearningRelaxation
+from nugget.search.config import Config
+from nugget.search.polish_step import PolishStep
+from nugget.search.store import BEST, MINIMA, Record, Store
+from nugget.structures.files import replacing
+
+FMAX = 0.05  # eV/Å
+MAX_EVALUATIONS = 150  # of one structure
+PROBES = 3  # soft modes that are tried before a structure counts as a minimum
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """A relaxed structure of a search."""
+
+    relaxed: EngineRelaxed
+    start: int  # iteration of the evaluation that it was relaxed from
+    met: int  # evaluations of the search with its bonds, or with those of its start
+    point_group: str  # empty for periodic structures
+
+    @property
+    def energy(self) -> float:
+        return self.relaxed.energy
+
+    @property
+    def atoms(self) -> Atoms:
+        """With energy and forces, and what is known of it in `info`."""
+        atoms = self.relaxed.atoms.copy()
+        atoms.calc = self.relaxed.atoms.calc
+        atoms.info = {
+            "fmax": self.relaxed.fmax,
+            "converged": self.relaxed.converged,
+            "start": self.start,
+            "met": self.met,
+        }
+        if self.point_group:
+            atoms.info["point_group"] = self.point_group
+        return atoms
+
+
+class Polisher:
+    """Relaxes evaluations of a search with the engine, as many at a time as the settings allow."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        executor: Executor | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+        watch: Callable[[PolishStep], None] = lambda step: None,
+    ) -> None:
+        self.store, self.executor, self.stopping, self.watch = store, executor, stopping, watch
+        self.engine = config.engine.model_copy(update={"relax_steps": 0})
+        self.width = config.search.in_flight
+        self.steps = store.polish_steps()
+
+    def relax(self, records: Sequence[Record]) -> list[EngineRelaxed]:
+        """Relax evaluations, going on from what was done before."""
+        runs = {record.iteration: self._begun(record) for record in records}
+        waiting = [start for start, run in runs.items() if not run.done]
+        if waiting and not self.stopping():
+            with EvaluationQueue(
+                self.engine,
+                min(self.width, len(waiting)),
+                self.executor,
+                directory=self.store.directory,
+                judge=self._judge(records),
+            ) as queue:
+                self._advance(queue, runs, waiting)
+        return [run.result() for run in runs.values()]
+
+    def _begun(self, record: Record) -> LearningRelaxation:
+        """The relaxation of an evaluation, with all that is known of it."""
+        run = LearningRelaxation(record.atoms, FMAX, MAX_EVALUATIONS, PROBES)
+        run.observe(record.atoms)
+        for step in self.steps:
+            if step.start == record.iteration and not run.done:
+                run.observe(step.atoms if step.ok else None)
+        return run
+
+    def _advance(
+        self, queue: EvaluationQueue, runs: dict[int, LearningRelaxation], waiting: list[int]
+    ) -> None:
+        while True:
+            while waiting and len(queue) < queue.width and not self.stopping():
+                start = waiting.pop(0)
+                queue.submit(start, runs[start].propose())
+            if not len(queue):
+                return
+            start, outcome = queue.next()
+            run = runs[start]
+            step = PolishStep(
+                start, run.evaluations, outcome.atoms, outcome.failure or "", outcome.reason,
+                outcome.seconds,
+            )  # fmt: skip
+            self.store.append_polish(step)
+            self.steps.append(step)
+            run.observe(step.atoms if step.ok else None)
+            self.watch(step)
+            if run.done:
+                self.store.log(f"polish of evaluation {start}: {run.reason}")
+            else:
+                waiting.append(start)
+
+    def _judge(self, records: Sequence[Record]) -> Judge:
+        """Judges results by the evaluations that are relaxed and by those of their relaxations."""
+
+        def judge(atoms: Atoms) -> str | None:
+            known = [one.atoms for one in records] + [s.atoms for s in self.steps if s.ok]
+            energies = [energy_of(one) / len(one) for one in known]
+            forces = [_largest(one) for one in known]
+            return doubt(atoms, energies, forces)
+
+        return judge
+
+
+def energy_of(atoms: Atoms) -> float:
+    """The stored energy."""
+    return float(atoms.calc.results["energy"])
+
+
+def lowest_steps(steps: Sequence[PolishStep]) -> dict[int, Atoms]:
+    """The lowest structure of every relaxation, by the evaluation that it began with."""
+    lowest: dict[int, Atoms] = {}
+    for step in steps:
+        if step.ok:
+            before = lowest.setdefault(step.start, step.atoms)
+            lowest[step.start] = min(before, step.atoms, key=energy_of)
+    return lowest
+
+
+def _largest(atoms: Atoms) -> float:
+    return float(np.max(np.linalg.norm(atoms.calc.results["forces"], axis=1)))
+
+
+def lowest_distinct(records: Sequence[Record], count: int) -> list[Record]:
+    """The lowest evaluations that differ in their bonds."""
+    known = KnownStructures(distance_tol=None)
+    chosen: list[Record] = []
+    for record in sorted((one for one in records if one.ok), key=lambda one: one.energy):
+        if len(chosen) == count:
+            break
+        if record.atoms not in known:
+            known.add(record.atoms)
+            chosen.append(record)
+    return chosen
+
+
+def distinct_minima(
+    records: Sequence[Record], starts: Sequence[Record], relaxed: Sequence[EngineRelaxed]
+) -> list[Minimum]:
+    """The different ones among relaxed structures, the lowest first."""
+    keys = [graph_key(record.atoms) for record in records if record.ok]
+    known = KnownStructures()
+    minima: list[Minimum] = []
+    pairs = sorted(zip(starts, relaxed, strict=True), key=lambda pair: pair[1].energy)
+    for start, end in pairs:
+        if known.find(end.atoms, end.energy) is not None:
+            continue
+        known.add(end.atoms, end.energy)
+        own = {graph_key(start.atoms), graph_key(end.atoms)}
+        group = "" if end.atoms.pbc.any() else point_group(end.atoms)
+        minima.append(Minimum(end, start.iteration, sum(key in own for key in keys), group))
+    return minima
+
+
+def write_minima(directory: Path, minima: Sequence[Minimum]) -> None:
+    """minima.extxyz with all of them, and best.extxyz with the lowest that is converged."""
+    if not minima:
+        return
+    with replacing(directory / MINIMA) as partial:
+        write(partial, [one.atoms for one in minima], format="extxyz")
+    converged = [one for one in minima if one.relaxed.converged]
+    with replacing(directory / BEST) as partial:
+        write(partial, (converged or minima)[0].atoms, format="extxyz")
