@@ -81,11 +81,7 @@ class Run:
         """Run the search; how it ended. That is written down, whatever happens."""
         self.store.keep_end(None)
         self.polisher = Polisher(
-            self.store,
-            self.config,
-            executor,
-            self.stopping,
-            lambda _: self._show(None, False, True),
+            self.store, self.config, executor, self.stopping, lambda _: self._show(None)
         )
         try:
             status, reason = self._until_the_end(executor)
