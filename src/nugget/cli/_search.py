@@ -20,7 +20,7 @@ from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Result, Search
 from nugget.search.prepare import code_of
-from nugget.search.store import BEST, DATABASE
+from nugget.search.store import BEST, DATABASE, MINIMA
 
 
 def read_settings(
@@ -135,6 +135,8 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     good = [record for record in records if record.ok]
     best = min(good, key=lambda record: record.energy, default=None)
     directory = search.store.directory
+    steps = search.store.polish_steps()
+    minima = () if result is None else result.minima
     return {
         "directory": str(directory),
         "formula": search.config.system.formula,
@@ -148,6 +150,20 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "best_iteration": None if best is None else best.iteration,
         "best_generator": None if best is None else best.generator,
         "best_file": None if best is None else str(directory / BEST),
+        "polish_evaluations": len(steps),
+        "polish_seconds": sum(step.engine_seconds for step in steps),
+        "minima": [
+            {
+                "energy": one.energy,
+                "fmax": one.relaxed.fmax,
+                "converged": one.relaxed.converged,
+                "point_group": one.point_group or None,
+                "met": one.met,
+                "start": one.start,
+            }
+            for one in minima
+        ],
+        "minima_file": str(directory / MINIMA) if minima else None,
         "database": str(directory / DATABASE),
         "reference": search.config.search.reference,
         "found": None if not search.references or result is None else result.found,
@@ -157,6 +173,26 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     }
 
 
+def _polished(report: dict[str, Any]) -> list[tuple[str, object]]:
+    """The relaxed structures, for the table at the end."""
+    minima = report["minima"]
+    if not minima:
+        return []
+    best, *others = minima
+    group = f", {best['point_group']}" if best["point_group"] else ""
+    rows: list[tuple[str, object]] = [
+        ("relaxed energy", f"{best['energy']:.4f} eV, fmax {best['fmax']:.3f} eV/Å{group}"),
+        ("met", f"{best['met']} of {report['evaluations']} evaluations"),
+    ]
+    if others:
+        gap = others[0]["energy"] - best["energy"]
+        rows.append(("next minimum", f"+{gap:.4f} eV ({len(minima)} in {report['minima_file']})"))
+    rows.append(("polish", f"{report['polish_evaluations']} evaluations besides the budget"))
+    if not best["converged"]:
+        rows.append(("", "the lowest structure is not converged: nugget relax can go on with it"))
+    return rows
+
+
 def summarise(report: dict[str, Any], broken_off: bool) -> None:
     """The end of a search in one table, and how to continue."""
     rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
@@ -164,6 +200,7 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
         when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"
         rows += [
             ("best energy", f"{report['best_energy']:.4f} eV ({when})"),
+            *_polished(report),
             ("best structure", report["best_file"]),
             ("all structures", f"ase gui {report['database']}"),
         ]

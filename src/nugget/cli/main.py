@@ -26,10 +26,12 @@ from nugget.cli.fit import fit
 from nugget.cli.info import info
 from nugget.cli.init import init
 from nugget.cli.predict import predict
+from nugget.cli.relax import relax
 from nugget.cli.search import search
 
 COMMANDS = (
     search,
+    relax,
     campaign,
     init,
     engines,
@@ -88,6 +90,10 @@ def main(
         nugget search Au20
         nugget init Cu5Au8 -o settings.toml
         nugget engines
+
+    Relax structures with the same engines, in a third of the usual evaluations:
+
+        nugget relax best.extxyz --engine gfn1-xtb -o relaxed.extxyz
 
     Many searches at once, and how often and how soon they succeed:
 

@@ -27,6 +27,7 @@ RISE = 1e-3  # eV: less is an engine's round-off
 MAX_LABELS = 2000  # numbers that the model learns from; more would cost more than they tell
 MAX_FAILURES = 4
 GAIN = 5e-3  # eV: a minimum is one where the model promises no more than this
+FEW = 3  # points from which a model promises nothing yet
 PROBE = 0.15  # Å: how far atoms are moved along a soft mode to see whether it is one of a saddle
 
 
@@ -158,7 +159,8 @@ class LearningRelaxation:
         model = self._model(lowest)
         mode = softest_mode(model, lowest.x)
         step = PROBE * mode / np.max(np.abs(mode))
-        found = [self._minimum(model, lowest, 0.0, start) for start in (0.0, step, -step)]
+        kappa = 0.0 if len(self.points) > FEW else KAPPA
+        found = [self._minimum(model, lowest, kappa, start) for start in (0.0, step, -step)]
         promise, x = min(found, key=lambda pair: pair[0])
         if promise < lowest.energy - GAIN:
             return x

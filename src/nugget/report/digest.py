@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from nugget.search.run import Status
     from nugget.search.store import Record
@@ -98,6 +100,17 @@ def counted(kinds: dict[str, int]) -> str:
         return "none"
     parts = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
     return f"{sum(kinds.values())} ({parts})"
+
+
+def polish_line(status: Status) -> str:
+    """The last evaluation of a relaxation with the engine, in one line."""
+    step = status.polish[-1]
+    head = f"polish {len(status.polish):3d}  evaluation {step.start + 1}"
+    if not step.ok:
+        return f"{head}  {step.failure}: {' '.join(step.reason.split())}"
+    results = step.atoms.calc.results
+    fmax = float(np.linalg.norm(results["forces"], axis=1).max())
+    return f"{head}  {results['energy']:.4f} eV  largest force {fmax:.3f} eV/Å"
 
 
 def plain_line(status: Status) -> str:

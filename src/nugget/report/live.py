@@ -17,6 +17,7 @@ from nugget.report.digest import (
     duration,
     failures,
     plain_line,
+    polish_line,
     quality,
     seconds_left,
     shares,
@@ -34,6 +35,8 @@ class PlainView(Plain):
     def watch(self, status: Status) -> None:
         if status.record is not None:
             print(plain_line(status), flush=True)
+        elif status.polishing:
+            print(polish_line(status), flush=True)
 
 
 class LiveView(Drawn):
@@ -57,6 +60,8 @@ class LiveView(Drawn):
             # 16 lines are taken by all the rest, and one must stay free below.
             parts += _plot(records, self.budget, width, min(max(console.height - 17, 3), 12))
             parts.append(_tables(status, records, wide=width >= 72))
+        if status is not None and status.polishing and not self._done:
+            parts.append(Text(polish_line(status), style="magenta"))
         if self._note:
             parts.append(Text(self._note, style="bold yellow"))
         yield Panel(Group(*parts), title=Text(self.title, style="bold"), title_align="left")

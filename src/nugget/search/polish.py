@@ -16,11 +16,13 @@ import numpy as np
 from ase import Atoms
 from ase.io import write
 
+from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.plausibility import Judge, doubt
 from nugget.evaluation.queue import EvaluationQueue
 from nugget.identity import KnownStructures, graph_key
 from nugget.identity.point_group import point_group
 from nugget.relax.learning import EngineRelaxed, LearningRelaxation
+from nugget.relax.queued import relax_through
 from nugget.search.config import Config
 from nugget.search.polish_step import PolishStep
 from nugget.search.store import BEST, MINIMA, Record, Store
@@ -79,16 +81,22 @@ class Polisher:
     def relax(self, records: Sequence[Record]) -> list[EngineRelaxed]:
         """Relax evaluations, going on from what was done before."""
         runs = {record.iteration: self._begun(record) for record in records}
-        waiting = [start for start, run in runs.items() if not run.done]
-        if waiting and not self.stopping():
+        active = sum(not run.done for run in runs.values())
+        if active and not self.stopping():
+
+            def seen(start: int, outcome: Outcome) -> None:
+                self._write_down(start, runs[start].evaluations, outcome)
+
             with EvaluationQueue(
                 self.engine,
-                min(self.width, len(waiting)),
+                min(self.width, active),
                 self.executor,
                 directory=self.store.directory,
                 judge=self._judge(records),
             ) as queue:
-                self._advance(queue, runs, waiting)
+                relax_through(queue, runs, seen, self.stopping)
+        for start, run in runs.items():
+            self.store.log(f"polish of evaluation {start}: {run.result().reason}")
         return [run.result() for run in runs.values()]
 
     def _begun(self, record: Record) -> LearningRelaxation:
@@ -100,29 +108,13 @@ class Polisher:
                 run.observe(step.atoms if step.ok else None)
         return run
 
-    def _advance(
-        self, queue: EvaluationQueue, runs: dict[int, LearningRelaxation], waiting: list[int]
-    ) -> None:
-        while True:
-            while waiting and len(queue) < queue.width and not self.stopping():
-                start = waiting.pop(0)
-                queue.submit(start, runs[start].propose())
-            if not len(queue):
-                return
-            start, outcome = queue.next()
-            run = runs[start]
-            step = PolishStep(
-                start, run.evaluations, outcome.atoms, outcome.failure or "", outcome.reason,
-                outcome.seconds,
-            )  # fmt: skip
-            self.store.append_polish(step)
-            self.steps.append(step)
-            run.observe(step.atoms if step.ok else None)
-            self.watch(step)
-            if run.done:
-                self.store.log(f"polish of evaluation {start}: {run.reason}")
-            else:
-                waiting.append(start)
+    def _write_down(self, start: int, number: int, outcome: Outcome) -> None:
+        step = PolishStep(
+            start, number, outcome.atoms, outcome.failure or "", outcome.reason, outcome.seconds
+        )
+        self.store.append_polish(step)
+        self.steps.append(step)
+        self.watch(step)
 
     def _judge(self, records: Sequence[Record]) -> Judge:
         """Judges results by the evaluations that are relaxed and by those of their relaxations."""

@@ -45,6 +45,7 @@ class Status:
     surrogate_seconds: float
     flight: Sized = ()
     polish: Sequence[PolishStep] = ()  # evaluations of relaxations with the engine
+    polishing: bool = False  # the last evaluation was one of them
 
     @property
     def evaluations(self) -> int:
@@ -81,7 +82,7 @@ class Run:
         """Run the search; how it ended. That is written down, whatever happens."""
         self.store.keep_end(None)
         self.polisher = Polisher(
-            self.store, self.config, executor, self.stopping, lambda _: self._show(None, False)
+            self.store, self.config, executor, self.stopping, lambda _: self._show(None)
         )
         try:
             status, reason = self._until_the_end(executor)
@@ -223,12 +224,15 @@ class Run:
         self._relaxed.append(record)
         return is_found(self.polisher.relax([record])[0].atoms, references, tolerance)
 
-    def _show(self, record: Record | None, found: bool) -> None:
+    def _show(self, record: Record | None, found: bool | None = None) -> None:
+        """Tell the watcher; without `found` of an evaluation of the polisher."""
         if self.watch is not None:
-            times = (self.engine_seconds, self.surrogate_seconds)
-            flight, steps = self.flight, self.polisher.steps
-            status = Status(self.learner, record, self.budget, found, *times, flight, steps)
-            self.watch(status)
+            self.watch(
+                Status(
+                    self.learner, record, self.budget, bool(found), self.engine_seconds,
+                    self.surrogate_seconds, self.flight, self.polisher.steps, found is None,
+                )
+            )  # fmt: skip
 
     def _report(self, record: Record) -> None:
         if not record.ok:
