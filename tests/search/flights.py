@@ -22,7 +22,7 @@ def settings(in_flight: int = 4, engine: object = None, **search: object) -> dic
         "engine": engine or {"name": "emt"},
         "model": {"cutoff": 5.0, "use_forces": search.pop("use_forces", False)},
         "search": {
-            "budget": 12, "candidates": 6, "relax_steps": 30, "initial": 3,
+            "budget": 12, "candidates": 6, "relax_steps": 30, "initial": 3, "polish": 0,
             "in_flight": in_flight, **search,
         },
     }  # fmt: skip

@@ -29,7 +29,14 @@ def settings(**search: object) -> dict[str, object]:
         "system": {"formula": "Au6"},
         "engine": {"name": "emt"},
         "model": {"cutoff": 5.0, "use_forces": search.pop("use_forces", True)},
-        "search": {"budget": 12, "candidates": 6, "relax_steps": 30, "initial": 3, **search},
+        "search": {
+            "budget": 12,
+            "candidates": 6,
+            "relax_steps": 30,
+            "initial": 3,
+            "polish": 0,
+            **search,
+        },
     }
 
 

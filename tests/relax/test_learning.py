@@ -1,0 +1,69 @@
+"""Relaxation with an expensive engine: the engine decides, and is asked less often."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.build import add_adsorbate, fcc100
+from ase.calculators.emt import EMT
+from ase.constraints import FixAtoms
+from ase.optimize import BFGS
+from systems import gold_cluster
+
+from nugget.relax.learning import LearningRelaxation, relax_with_engine
+
+
+def evaluated(atoms: Atoms) -> Atoms:
+    atoms.calc = EMT()
+    atoms.get_forces()
+    return atoms
+
+
+def slab() -> Atoms:
+    atoms = fcc100("Al", (2, 2, 2), vacuum=5.0)
+    add_adsorbate(atoms, "Au", 1.7, "bridge")
+    atoms.set_constraint(FixAtoms(mask=[atom.tag > 1 for atom in atoms]))
+    atoms.positions[-1] += [0.2, 0.1, 0.2]
+    return atoms
+
+
+@pytest.mark.parametrize("start", [gold_cluster(13, 3), slab()], ids=["cluster", "slab"])
+def test_converged_by_the_engines_forces_in_fewer_evaluations(start: Atoms) -> None:
+    [found] = relax_with_engine([start], evaluated, fmax=0.05)
+    assert found.converged, found.reason
+    fresh = found.atoms.copy()
+    fresh.calc = EMT()
+    assert np.linalg.norm(fresh.get_forces(), axis=1).max() <= 0.05
+    assert fresh.get_potential_energy() == pytest.approx(found.energy, abs=1e-9)
+    fixed = [i for c in start.constraints for i in c.index]
+    np.testing.assert_array_equal(found.atoms.positions[fixed], start.positions[fixed])
+    rival = start.copy()
+    rival.calc = EMT()
+    optimiser = BFGS(rival, logfile=None)
+    optimiser.run(fmax=0.05, steps=300)
+    assert found.evaluations < 0.7 * (optimiser.nsteps + 1)
+
+
+def test_an_engine_that_fails_ends_with_the_best_so_far() -> None:
+    calls = []
+
+    def sometimes(atoms: Atoms) -> Atoms | None:
+        calls.append(atoms)
+        return evaluated(atoms) if len(calls) <= 2 else None
+
+    [found] = relax_with_engine([gold_cluster(8, 1)], sometimes)
+    assert not found.converged
+    assert "failed" in found.reason
+    assert np.isfinite(found.energy)
+
+
+def test_going_on_from_what_was_observed_proposes_the_same() -> None:
+    first, second = (LearningRelaxation(gold_cluster(8, 2)) for _ in range(2))
+    seen = []
+    for _ in range(3):
+        seen.append(evaluated(first.propose()))
+        first.observe(seen[-1])
+    for atoms in seen:
+        second.observe(atoms)
+    np.testing.assert_array_equal(first.propose().positions, second.propose().positions)
