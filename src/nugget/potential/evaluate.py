@@ -14,6 +14,7 @@ from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Environments
 from nugget.gp.kernels import KernelRows
 from nugget.gp.points import Points
+from nugget.gp.regression import FORCE
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
 from nugget.structures.batch import Batch, Pairs
@@ -62,7 +63,7 @@ class Evaluation:
         own = None
         if fitted.uses_prior_variance:
             own = prior_force_variance(self.env, self.potential.kernel).ravel()
-        return fitted.std(slopes, np.zeros(len(slopes)), own).reshape(-1, 3)
+        return fitted.derivative_std(-slopes, FORCE, own).reshape(-1, 3)
 
     @property
     def _fit(self) -> Fit:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from ase import Atoms
@@ -18,7 +18,7 @@ from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Uncertainty
+from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
 from nugget.gp.uncertainty.base import EnvironmentRows
 from nugget.potential.design import label_rows
 from nugget.potential.evaluate import environment_points
@@ -97,11 +97,18 @@ class Potential:
         use_forces: bool | None = None,
         use_stress: bool = False,
         progress: Progress | None = None,
+        calibrate: Literal["loo"] | None = None,
     ) -> Potential:
         """Learn from energies, and from forces where present (`use_forces=False`: energies only).
 
         `use_forces=True` insists on them. `progress(done, total)` is called while rows are made.
+        With `calibrate="loo"` the error bars are those of a `Posterior`, made honest by what the
+        model says about structures that are left out; no validation set is needed.
         """
+        if calibrate not in (None, "loo"):
+            raise NuggetError(f"calibrate is {calibrate!r}; choose 'loo' or None.")
+        if calibrate is not None and not isinstance(self.uncertainty, Posterior):
+            self.uncertainty = Posterior()
         self.rng = np.random.default_rng(self.seed)
         training = Training.read(images, use_forces, use_stress)
         prior = self.prior.fit(training.batch, training.energy)
@@ -116,6 +123,10 @@ class Potential:
         self.calibration = None
         fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
         self._fit = Fit(prior, inducing, regression, fitted, training)
+        if calibrate is not None:
+            from nugget.calibration.left_out import calibrate_left_out
+
+            calibrate_left_out(self)
         return self
 
     def update(self, images: Sequence[Atoms], use_forces: bool | None = None) -> Potential:

@@ -82,7 +82,13 @@ class FittedUncertainty(Protocol):
         """Standard deviations (p,) of rows·α + sizes·shift.
 
         Energies have rows k_sum and their numbers of atoms as sizes, energies of single atoms k and
-        1, force components −∂k_sum/∂r and 0.
+        1.
+        """
+
+    def derivative_std(self, rows: Floats, kind: int, prior_variance: Floats | None) -> Floats:
+        """Standard deviations (p,) of force components (rows −∂k_sum/∂r) or stress components.
+
+        `kind` is FORCE or STRESS of `nugget.gp.regression`.
         """
 
     def std_and_weights(
@@ -149,6 +155,12 @@ class LinearUncertainty:
         if prior_variance is None:
             return np.sqrt(square)
         return np.sqrt(np.maximum(self.scale**2 * prior_variance - square, 0.0))
+
+    def derivative_std(
+        self, rows: Floats, kind: int, prior_variance: Floats | None = None
+    ) -> Floats:
+        """|rows·W|: a shift per atom has no derivative."""
+        return self.std(rows, np.zeros(len(rows)), prior_variance)
 
     def std_and_weights(
         self,
