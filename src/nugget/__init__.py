@@ -28,6 +28,7 @@ _HOME = {
     "PivotedCholesky": "nugget.gp.inducing",
     "Random": "nugget.gp.inducing",
     "LabelNoise": "nugget.gp.uncertainty.label_noise",
+    "Posterior": "nugget.gp.uncertainty.posterior",
     "ProjectedProcess": "nugget.gp.uncertainty.projected",
     "SparseGPRegressor": "nugget.gp.sklearn",
     "Potential": "nugget.potential.potential",

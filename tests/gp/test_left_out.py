@@ -35,7 +35,8 @@ def test_equals_a_refit_without_the_block(p: int, m: int, size: int) -> None:
         others = np.setdiff1d(np.arange(p), rows)
         refit = SparseRegression.fit(k_mm, take(labels, others))
         a = labels.rows[rows]
-        np.testing.assert_allclose(found.residual[rows], labels.y[rows] - a @ refit.alpha, rtol=1e-8)
+        expected = labels.y[rows] - a @ refit.alpha
+        np.testing.assert_allclose(found.residual[rows], expected, rtol=1e-8)
         noisy = take(labels, others)
         precision = k_mm + (noisy.rows / noisy.noise[:, None] ** 2).T @ noisy.rows
         variance = np.einsum("pm,mp->p", a, np.linalg.solve(precision, a.T))

@@ -6,8 +6,9 @@ and in groups of structures that resemble each other, so that the error bars are
 happens where the model extrapolates. For energies, force components and stress components alike:
 
 1. σ² = factor²·v + floor² by maximum likelihood over both kinds of leaving out,
-2. one more factor so that as near as possible 68 % of what was left out one by one lies within 1σ
-   and 95 % within 2σ: errors have heavier tails than a Gaussian, and a likelihood follows the tails.
+2. one more factor that brings the shares within 1σ and 2σ, of what was left out one by one, as near
+   as possible to 68 and 95 %: errors have heavier tails than a Gaussian, and a likelihood follows
+   the tails.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def fit_level(singly: LeftOut, together: LeftOut, unit: Floats) -> Level:
     start = grid[int(np.argmin([loss(g) for g in grid]))]
     best = float(minimize_scalar(loss, bounds=(start - 0.5, start + 0.5), method="bounded").x)
     square = float(np.mean(residual**2 / shape(best)))
-    level = Level(np.sqrt(square), np.sqrt(square * np.exp(best) * mean))
+    level = Level(float(np.sqrt(square)), float(np.sqrt(square * np.exp(best) * mean)))
     more = balance(np.abs(singly.residual) / level.std(singly.variance, unit))
     return Level(more * level.factor, more * level.floor)
 

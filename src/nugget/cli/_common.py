@@ -102,6 +102,45 @@ def progress(label: str, shown: bool = True) -> Iterator[Progress | None]:
         yield step
 
 
+class Stages:
+    """What a long command is doing: `tell` names the stage, `step` counts within it."""
+
+    def __init__(self, bar: Any = None, task: Any = None) -> None:
+        self._bar, self._task = bar, task
+
+    def tell(self, name: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=name, completed=0, total=None)
+
+    def step(self, done: int, total: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+
+@contextmanager
+def stages(shown: bool = True) -> Iterator[Stages]:
+    """A bar on stderr, for terminals only, whose text tells the stage; it moves in every stage."""
+    if not shown or not sys.stderr.isatty():
+        yield Stages()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield Stages(bar, bar.add_task("", total=None))
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A number for a table, or a dash."""
     return "–" if value is None or value != value else f"{value:.{digits}g}"

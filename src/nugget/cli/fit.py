@@ -9,13 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, emit, facts, number, progress, table
+from nugget.cli._common import (
+    DataFile,
+    Index,
+    Json,
+    emit,
+    facts,
+    number,
+    progress,
+    stages,
+    table,
+)
 
 if TYPE_CHECKING:
     from ase import Atoms
 
     from nugget.potential.potential import Potential
-    from nugget.potential.priors import Prior
+
+
+class Preset(StrEnum):
+    quick = "quick"
+    balanced = "balanced"
+    accurate = "accurate"
+    auto = "auto"
 
 
 class InducingRule(StrEnum):
@@ -25,6 +41,7 @@ class InducingRule(StrEnum):
 
 
 class UncertaintyKind(StrEnum):
+    posterior = "posterior"
     label_noise = "label-noise"
     projected_process = "projected-process"
 
@@ -60,6 +77,25 @@ def fit(
     forces_key: Annotated[
         str | None, typer.Option(help="Name of the forces in DATA, if not 'forces'.")
     ] = None,
+    stress_key: Annotated[
+        str | None, typer.Option(help="Name of the stress in DATA, if not 'stress'.")
+    ] = None,
+    preset: Annotated[
+        Preset,
+        typer.Option(
+            help="Range and basis. auto: chosen by the errors on structures that are left out."
+        ),
+    ] = Preset.auto,
+    optimise: Annotated[
+        bool,
+        typer.Option(
+            "--optimise",
+            help="Length scale, amplitude and noise by the marginal likelihood of the energies.",
+        ),
+    ] = False,
+    lean: Annotated[
+        bool, typer.Option("--lean", help="Write a small model that predicts, but cannot learn on.")
+    ] = False,
     prior: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,38 +110,46 @@ def fit(
         _option("--species", "Elements, as 'Cu,Au'. Default: those in DATA.", _DESCRIPTOR),
     ] = None,
     cutoff: Annotated[
-        float, _option("--cutoff", "Radius of an environment, Å.", _DESCRIPTOR)
-    ] = 6.0,
+        float | None, _option("--cutoff", "Radius of an environment, Å.", _DESCRIPTOR)
+    ] = None,
     n_max: Annotated[
-        int, _option("--n-max", "Radial functions; 8 resolves far more than 3.", _DESCRIPTOR)
-    ] = 3,
+        int | None, _option("--n-max", "Radial functions; 8 resolves far more than 3.", _DESCRIPTOR)
+    ] = None,
     l_max: Annotated[
-        int, _option("--l-max", "Highest angular momentum; 6 goes with n-max 8.", _DESCRIPTOR)
-    ] = 2,
-    sigma: Annotated[float, _option("--sigma", "Width of an atom, Å.", _DESCRIPTOR)] = 1.0,
+        int | None,
+        _option("--l-max", "Highest angular momentum; 6 goes with n-max 8.", _DESCRIPTOR),
+    ] = None,
+    sigma: Annotated[float | None, _option("--sigma", "Width of an atom, Å.", _DESCRIPTOR)] = None,
     length_scale: Annotated[
-        float, _option("--length-scale", "Of the kernel, in units of features.", _PROCESS)
-    ] = 20.0,
+        float | None, _option("--length-scale", "Of the kernel, in units of features.", _PROCESS)
+    ] = None,
     amplitude: Annotated[
-        float, _option("--amplitude", "Variance θ₀ of the kernel, eV².", _PROCESS)
-    ] = 1.0,
-    noise: Annotated[float, _option("--noise", "Misfit of energies, eV/atom.", _PROCESS)] = 0.01,
+        float | None, _option("--amplitude", "Variance θ₀ of the kernel, eV².", _PROCESS)
+    ] = None,
+    noise: Annotated[
+        float | None, _option("--noise", "Misfit of energies, eV/atom.", _PROCESS)
+    ] = None,
     force_noise: Annotated[
-        float, _option("--force-noise", "Misfit of force components, eV/Å.", _PROCESS)
-    ] = 0.1,
+        float | None, _option("--force-noise", "Misfit of force components, eV/Å.", _PROCESS)
+    ] = None,
     inducing: Annotated[
         InducingRule, _option("--inducing", "How inducing points are chosen.", _PROCESS)
     ] = InducingRule.pivoted,
     points: Annotated[
         int | None,
-        _option("--points", "How many: 1000 for cur and random, no limit for pivoted.", _PROCESS),
+        _option("--points", "At most so many; 1000 for cur and random.", _PROCESS),
     ] = None,
     tol: Annotated[
-        float, _option("--tol", "Pivoted: share of the variance that may be left.", _PROCESS)
-    ] = 1e-7,
+        float | None, _option("--tol", "Pivoted: share of the variance that may be left.", _PROCESS)
+    ] = None,
     uncertainty: Annotated[
-        UncertaintyKind, _option("--uncertainty", "Where error bars come from.", _SIGMA)
-    ] = UncertaintyKind.label_noise,
+        UncertaintyKind,
+        _option(
+            "--uncertainty",
+            "Where error bars come from. posterior: calibrated on structures that are left out.",
+            _SIGMA,
+        ),
+    ] = UncertaintyKind.posterior,
     members: Annotated[
         int | None,
         _option("--members", "Sampled committee of so many; default: the exact limit.", _SIGMA),
@@ -132,56 +176,63 @@ def fit(
     [bold]Examples[/bold]
 
         nugget fit train.extxyz -o au.model
-        nugget fit train.extxyz -o au.model --n-max 8 --l-max 6
+        nugget fit train.extxyz -o au.model --preset quick --lean
+        nugget fit train.extxyz -o au.model --cutoff 6 --n-max 8 --l-max 6
         nugget fit all.extxyz.gz -i 0:225 -o au.model --no-forces --points 300
-        nugget fit train.extxyz -o au.model --inducing cur --members 50
 
-    An estimate of memory and time is printed before a large fit.
+    Without options, range and noise levels are chosen by the data, and error bars are calibrated
+    on structures that are left out. What was chosen is printed and kept in the model. An estimate
+    of memory and time is printed before a large fit.
     """
-    from nugget import (
-        CUR,
-        RBF,
-        SOAP,
-        LabelNoise,
-        PivotedCholesky,
-        Potential,
-        ProjectedProcess,
-        Random,
+    from nugget import LabelNoise, Posterior, ProjectedProcess
+    from nugget.calibration.left_out import FEWEST
+    from nugget.cli._before_fit import (
+        announce,
+        check_energies,
+        check_structures,
+        check_writable,
+        warn_if_few,
     )
-    from nugget.cli._before_fit import announce, check_energies, check_writable, warn_if_few
+    from nugget.cli._fit_settings import Settings, make_potential
+    from nugget.modelfile.file import save
     from nugget.structures.io import read_images, relabelled
 
     check_writable(output)
     images = read_images(data, index)
-    if energy_key or forces_key:
-        images = relabelled(images, energy_key, forces_key)
+    if energy_key or forces_key or stress_key:
+        images = relabelled(images, energy_key, forces_key, stress_key)
     check_energies(images)
     elements = species.replace(",", " ").split() if species else _elements(images)
-    rules: dict[str, Any] = {
-        "pivoted": lambda: PivotedCholesky(tol, points),
-        "cur": lambda: CUR(1000 if points is None else points),
-        "random": lambda: Random(1000 if points is None else points),
+    check_structures(images, elements, forces, stress)
+    kinds: dict[str, Any] = {
+        "posterior": Posterior,
+        "label-noise": lambda: LabelNoise(label_noise, prior_noise, force_label_noise, members),
+        "projected-process": lambda: ProjectedProcess(observations.value),
     }
-    potential = Potential(
-        SOAP(tuple(elements), cutoff, n_max, l_max, sigma),
-        RBF(length_scale, amplitude),
-        rules[inducing.value](),
-        noise,
-        force_noise,
-        LabelNoise(label_noise, prior_noise, force_label_noise, members)
-        if uncertainty is UncertaintyKind.label_noise
-        else ProjectedProcess(observations.value),
-        _priors(prior or ["species"]),
-        seed,
-    )
+    if members is not None and uncertainty is UncertaintyKind.posterior:
+        uncertainty = UncertaintyKind.label_noise
+    few = len(images) < FEWEST
+    settings = Settings(
+        Preset.balanced.value if few and preset is Preset.auto else preset.value,
+        elements, cutoff, n_max, l_max, sigma, length_scale, amplitude,
+        0.01 if few and noise is None else noise,
+        0.1 if few and force_noise is None else force_noise,
+        inducing.value, points, tol, prior or ["species"], seed, optimise,
+    )  # fmt: skip
     warn_if_few(images)
-    announce(potential, images, forces, anyway)
     start = time.perf_counter()
-    with progress("Fitting", not json) as step:
-        potential.fit(images, forces, stress, step)
+    with stages(not json) as stage:
+        potential = make_potential(settings, images, forces, kinds[uncertainty.value](), stage.tell)
+        announce(potential, images, forces, anyway)
+        stage.tell("fitting")
+        honest = uncertainty is UncertaintyKind.posterior and not few
+        potential.fit(
+            images, forces, stress, stage.step,
+            calibrate="loo" if honest else None, choose_noise=settings.noise_is_free,
+        )  # fmt: skip
     seconds = time.perf_counter() - start
     report = _report(potential, images, output, seconds, not json)
-    potential.save(output)
+    save(potential, output, lean=lean)
     report["bytes"] = output.stat().st_size
     if json:
         emit(report)
@@ -191,22 +242,6 @@ def fit(
 
 def _elements(images: list[Atoms]) -> list[str]:
     return sorted({symbol for atoms in images for symbol in set(atoms.symbols)})
-
-
-def _priors(names: list[str]) -> list[Prior]:
-    from nugget.evaluation.engines import get_engine
-    from nugget.potential.priors import CalculatorPrior, Repulsion, SpeciesEnergies
-
-    made: list[Prior] = []
-    for name in names:
-        if name == "species":
-            made.append(SpeciesEnergies())
-        elif name == "repulsion":
-            made.append(Repulsion())
-        else:
-            get_engine(name)  # a name that does not exist is refused here
-            made.append(CalculatorPrior(name))
-    return made
 
 
 def _report(
@@ -227,14 +262,24 @@ def _report(
         "features": int(fitted.inducing.z.shape[1]),
         "seconds": seconds,
         "training": errors_of(images, found),
+        "choices": potential.choices,
+        "calibration": potential.calibration,
     }
 
 
 def _print(report: dict[str, Any]) -> None:
     from nugget.cli._before_fit import duration
+    from nugget.cli._chosen import choice_rows, left_out_rows
     from nugget.cli._labels import error_rows
 
     table("Training set", ("", "MAE", "RMSE", "unit"), error_rows(report["training"]))
+    if report["calibration"]:
+        table(
+            "Left out, structure by structure",
+            ("", "MAE", "unit", "within 1 σ", "within 2 σ"),
+            left_out_rows(report["calibration"]),
+        )
+    facts("Chosen", choice_rows(report["choices"]))
     facts(
         "Model",
         [

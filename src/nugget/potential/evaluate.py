@@ -12,12 +12,14 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Environments
+from nugget.errors import NuggetError
 from nugget.gp.kernels import KernelRows
 from nugget.gp.points import Points
-from nugget.gp.regression import FORCE
+from nugget.gp.regression import FORCE, STRESS
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
 from nugget.structures.batch import Batch, Pairs
+from nugget.structures.labels import VOIGT
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Fit, Potential
@@ -64,6 +66,20 @@ class Evaluation:
         if fitted.uses_prior_variance:
             own = prior_force_variance(self.env, self.potential.kernel).ravel()
         return fitted.derivative_std(-slopes, FORCE, own).reshape(-1, 3)
+
+    def stress_std(self) -> Floats:
+        """Standard deviation of each stress component (B, 6), in Voigt's order."""
+        fitted, m = self._fit.uncertainty, self._rows.n_inducing
+        if fitted.uses_prior_variance:
+            raise NuggetError(
+                f"{type(fitted.settings).__name__} has no uncertainty of the stress; use Posterior "
+                "or LabelNoise."
+            )
+        strain = gradient_rows(self.env, self._rows, strain=True)[1]
+        assert strain is not None
+        rows = np.stack([0.5 * (strain[:, a, b] + strain[:, b, a]) for a, b in VOIGT], axis=1)
+        rows /= np.abs(np.linalg.det(self.batch.cells))[:, None, None]
+        return fitted.derivative_std(rows.reshape(-1, m), STRESS, None).reshape(-1, 6)
 
     @property
     def _fit(self) -> Fit:

@@ -17,7 +17,8 @@ from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
-from nugget.gp.regression import SparseRegression
+from nugget.gp.noise_search import NoiseSearch
+from nugget.gp.regression import ENERGY, Labels, SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
 from nugget.gp.uncertainty.base import EnvironmentRows
 from nugget.potential.design import label_rows
@@ -35,6 +36,8 @@ Progress = Callable[[int, int], None]
 
 # Kernel elements of one part: enough to hide Python's share, few enough for the cache.
 _CHUNK = 2**19
+# Structures that are left out in turn when noise levels are chosen.
+_LEFT_OUT = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class Fit:
     regression: SparseRegression
     uncertainty: FittedUncertainty
     training: Training
+    lean: bool = False  # read from a file that keeps what predictions need, and nothing else
 
 
 class Potential:
@@ -87,6 +91,8 @@ class Potential:
         self.seed = int(seed)
         self.rng = np.random.default_rng(self.seed)
         self.calibration: dict[str, Any] | None = None
+        self.choices: dict[str, Any] | None = None  # what a preset chose by data, for the file
+        self.origin: dict[str, Any] = {}  # of a lean file: what is known of its training set
         self._fit: Fit | None = None
 
     # ------------------------------------------------------------------ learning
@@ -98,12 +104,14 @@ class Potential:
         use_stress: bool = False,
         progress: Progress | None = None,
         calibrate: Literal["loo"] | None = None,
+        choose_noise: bool = False,
     ) -> Potential:
         """Learn from energies, and from forces where present (`use_forces=False`: energies only).
 
         `use_forces=True` insists on them. `progress(done, total)` is called while rows are made.
         With `calibrate="loo"` the error bars are those of a `Posterior`, made honest by what the
-        model says about structures that are left out; no validation set is needed.
+        model says about structures that are left out; no validation set is needed. With
+        `choose_noise` the noise levels become those with the smallest errors on such structures.
         """
         if calibrate not in (None, "loo"):
             raise NuggetError(f"calibrate is {calibrate!r}; choose 'loo' or None.")
@@ -120,6 +128,8 @@ class Potential:
             training, env, inducing, prior, self.noise, self.force_noise, progress=progress
         )
         regression = SparseRegression.fit(inducing.gram, labels)
+        if choose_noise and len(training.batch) > 1:
+            regression = self._with_better_noise(regression, inducing, labels)
         self.calibration = None
         fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
         self._fit = Fit(prior, inducing, regression, fitted, training)
@@ -134,7 +144,7 @@ class Potential:
 
         Forces are used as they were for `fit`, unless `use_forces` says otherwise.
         """
-        old = self.fitted
+        old = self._able_to_learn()
         forces = old.training.use_forces if use_forces is None else use_forces
         more = Training.read(images, forces, old.training.use_stress)
         env = self.descriptor.compute(more.batch)
@@ -156,6 +166,23 @@ class Potential:
         self._fit = Fit(old.prior, inducing, regression, fitted, training)
         return self
 
+    def _able_to_learn(self) -> Fit:
+        """The fit with its label rows: a model file keeps structures, but not their rows."""
+        old = self.fitted
+        if old.lean:
+            raise NuggetError(
+                "This model was saved without its training set: it predicts, but cannot learn on; "
+                "update the full model."
+            )
+        if not old.regression.has_rows:
+            env = self.descriptor.compute(old.training.batch)
+            labels = label_rows(
+                old.training, env, old.inducing, old.prior, self.noise, self.force_noise
+            )
+            old = replace(old, regression=old.regression.with_rows(labels))
+            self._fit = old
+        return old
+
     def copy(self) -> Potential:
         """A potential that learns on its own; what both know already is shared, not copied."""
         other = copy(self)  # a fit is never changed, only replaced
@@ -171,6 +198,22 @@ class Potential:
         rows = label_rows(old.training, env, new, old.prior, self.noise, self.force_noise).rows
         k_new = np.concatenate([new.matrix(old.inducing.z, old.inducing.group), new.gram])
         return self.kernel.inducing(z, g), old.regression.add_inducing(k_new, rows)
+
+    def _with_better_noise(
+        self, regression: SparseRegression, inducing: Inducing, labels: Labels
+    ) -> SparseRegression:
+        """Fitted again with the noise levels that do best on structures that are left out."""
+        structures = int(np.sum(labels.kind == ENERGY))
+        some = np.random.default_rng(self.seed).permutation(structures)[:_LEFT_OUT]
+        best = NoiseSearch(regression, np.sort(some)).best()
+        self.noise *= best.energy
+        self.force_noise *= best.force
+        chosen = {"noise": self.noise, "force_noise": self.force_noise}
+        self.choices = {**(self.choices or {}), **chosen}
+        if best.energy == best.force == 1.0:
+            return regression
+        factors = np.where(labels.kind == ENERGY, best.energy, best.force)
+        return SparseRegression.fit(inducing.gram, replace(labels, noise=factors * labels.noise))
 
     def _fit_uncertainty(
         self, regression: SparseRegression, environments: EnvironmentRows
@@ -206,15 +249,16 @@ class Potential:
         stress: bool = False,
         energies_uncertainty: bool = False,
         forces_uncertainty: bool = False,
+        stress_uncertainty: bool = False,
         progress: Progress | None = None,
     ) -> Prediction:
         """Predict exactly what is asked for; structures of any kind together."""
         batch = as_batch(images)
-        if stress:
+        if stress or stress_uncertainty:
             need_volume(batch)
         want = Outputs(
             forces, uncertainty, uncertainty_gradient, energies, stress,
-            energies_uncertainty, forces_uncertainty,
+            energies_uncertainty, forces_uncertainty, stress_uncertainty,
         )  # fmt: skip
         if len(batch) == 1:
             return predict(self, batch, want)
@@ -252,11 +296,11 @@ class Potential:
 
     # ---------------------------------------------------------------------- file
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file, atomically."""
+    def save(self, path: str | Path, lean: bool = False) -> None:
+        """Write to one file, atomically; a `lean` file predicts, but cannot learn on."""
         from nugget.modelfile.file import save
 
-        save(self, path)
+        save(self, path, lean)
 
     @staticmethod
     def load(path: str | Path) -> Potential:

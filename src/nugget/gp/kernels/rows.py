@@ -83,9 +83,7 @@ class KernelRows(NamedTuple):
         for part in self.parts:
             own = np.ascontiguousarray(weights[..., part.block.columns])
             rows = slice(None) if part.rows is None else part.rows
-            out[..., rows, part.features] += part.block.vjp(
-                part.xs, part.slopes, part.offsets, own
-            )
+            out[..., rows, part.features] += part.block.vjp(part.xs, part.slopes, part.offsets, own)
         return out
 
     def value_and_grad(

@@ -148,4 +148,3 @@ class WeightPosterior(LinearUncertainty):
     def state(self) -> dict[str, Floats]:
         """Plain arrays that `Posterior.from_state` turns back into the same fit."""
         return {"w": self.w, "shift": self.shift, "scale": np.array(self.scale)}
-
