@@ -1,9 +1,9 @@
 """Error bars that are honest without a validation file: from predictions for what was left out.
 
 The regression tells in closed form what it would have predicted for a structure that it had not
-seen (`nugget.gp.left_out`), and with which posterior variance v. Structures are left out one by one,
-and in groups of structures that resemble each other, so that the error bars are also held to what
-happens where the model extrapolates. For energies, force components and stress components alike:
+seen (`nugget.gp.left_out`), and with which posterior variance v. Structures are left out one by
+one, and in groups of structures that resemble each other, so that the error bars are also held to
+what happens where the model extrapolates. For energies, force components and stress components:
 
 1. σ² = factor²·v + floor² by maximum likelihood over both kinds of leaving out,
 2. one more factor that brings the shares within 1σ and 2σ, of what was left out one by one, as near
@@ -76,7 +76,6 @@ def calibrate_left_out(potential: Potential) -> dict[str, Any]:
     levels: dict[str, float] = {}
     shares: dict[str, list[float]] = {}
     scores: dict[str, list[float]] = {}
-    rng = np.random.default_rng(potential.seed)
     for name, kind in KINDS.items():
         rows = regression.kind == kind
         if rows.any():
@@ -84,8 +83,7 @@ def calibrate_left_out(potential: Potential) -> dict[str, Any]:
             z = np.abs(singly.residual[rows]) / level.std(singly.variance[rows], unit[rows])
             levels |= {name: level.factor, f"{name}_floor": level.floor}
             shares[name] = [float(np.mean(z <= k)) for k in (1.0, 2.0)]
-            kept = z if len(z) <= _KEPT else rng.choice(z, _KEPT, replace=False)
-            scores[name] = [float(f"{value:.5g}") for value in np.sort(kept)]
+            scores[name] = kept_scores(z, potential.seed)
     energies = regression.kind == ENERGY
     levels["prior"] = float(
         np.sqrt(np.mean((regression.y[energies] / regression.count[energies]) ** 2))
@@ -107,6 +105,12 @@ def calibrate_left_out(potential: Potential) -> dict[str, Any]:
         "scores": scores,
     }
     return potential.calibration
+
+
+def kept_scores(z: Floats, seed: int) -> list[float]:
+    """Scores |error|/σ in order, as a model file keeps them: no more than are of use."""
+    kept = z if len(z) <= _KEPT else np.random.default_rng(seed).choice(z, _KEPT, replace=False)
+    return [float(f"{value:.5g}") for value in np.sort(kept)]
 
 
 def _rows(found: LeftOut, rows: Bools) -> LeftOut:

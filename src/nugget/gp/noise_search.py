@@ -19,7 +19,7 @@ from nugget.gp.left_out import blocks_of, structure_of
 from nugget.gp.regression import ENERGY, SparseRegression
 
 # Trial factors are whole powers of this; steps beyond the last are not taken.
-STEP, LAST = 10.0**0.5, 4
+STEP, LAST = 10.0**0.25, 8
 
 
 @dataclass(frozen=True)
@@ -81,25 +81,30 @@ class NoiseSearch:
         return found
 
     def best(self) -> NoiseTrial:
-        """The best trial on a logarithmic grid, found by walking to better neighbours."""
+        """The best trial on a logarithmic grid, found by walking to better neighbours.
+
+        First in steps of a factor √10, then of its root.
+        """
         tried: dict[tuple[int, int], NoiseTrial] = {}
 
-        def at(i: int, j: int) -> NoiseTrial:
-            if (i, j) not in tried:
-                tried[i, j] = self.trial(STEP**i, STEP**j)
-            return tried[i, j]
+        def at(place: tuple[int, int]) -> NoiseTrial:
+            if place not in tried:
+                tried[place] = self.trial(STEP ** place[0], STEP ** place[1])
+            return tried[place]
 
         steps = [(1, 0), (-1, 0)]
         if not self.energy.all():
             steps += [(0, 1), (0, -1), (-1, -1), (1, 1)]
         here = (0, 0)
-        while True:
-            around = [(here[0] + i, here[1] + j) for i, j in steps]
-            around = [place for place in around if max(map(abs, place)) <= LAST]
-            best = min([here, *around], key=lambda place: at(*place).score)
-            if best == here:
-                return at(*here)
-            here = best
+        for size in (2, 1):
+            while True:
+                around = [(here[0] + size * i, here[1] + size * j) for i, j in steps]
+                around = [place for place in around if max(map(abs, place)) <= LAST]
+                better = min([here, *around], key=lambda place: at(place).score)
+                if better == here:
+                    break
+                here = better
+        return at(here)
 
 
 def _mae(parts: Sequence[Floats]) -> float:

@@ -10,7 +10,8 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp.kernels.base import Blocks, Kernel, KernelBase, SelfSum, sum_of
+from nugget.gp.kernels.base import Blocks, Kernel, KernelBase, SelfSum
+from nugget.gp.kernels.rows import sum_of
 from nugget.gp.points import Points
 from nugget.registry import registered
 
