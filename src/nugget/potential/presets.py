@@ -24,11 +24,14 @@ from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.gp.noise_search import NoiseSearch, NoiseTrial
 from nugget.potential.potential import Potential
+from nugget.structures.batch import as_batch, find_pairs
 
 # At most this many environments are compared with one another.
 _SAMPLE = 500
 # What `auto` compares ranges on: so many structures, with so many atoms in all.
 _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
+# Neighbours of an atom, on average, up to which a long range is worth its time.
+_NEIGHBOURS = 80
 
 Progress = Callable[[str], None]
 
@@ -86,7 +89,7 @@ class Recipe:
         return Potential(descriptor, kernel, rule, self.noise, self.force_noise)
 
 
-_LONG = Range(8.0, 0.27, unit=True, factor=1.0, amplitude=0.3, most=(6, 4))
+_LONG = Range(10.0, 0.3, unit=True, factor=1.0, amplitude=0.1, most=(6, 4))
 RECIPES: dict[str, Recipe] = {
     "quick": Recipe((Range(6.0, 33.0, most=(3, 2)),), 1e-8, 500),
     "balanced": Recipe((Range(5.0, 16.0),), 1e-10, 600),
@@ -97,8 +100,7 @@ CANDIDATES: dict[str, Recipe] = {
     "4 Å": Recipe((Range(4.0, 7.0),)),
     "5 Å": Recipe((Range(5.0, 16.0),)),
     "6 Å": Recipe((Range(6.0, 32.0),)),
-    "5 Å, unit length + 8 Å": RECIPES["accurate"],
-    "5 Å + 8 Å": Recipe((Range(5.0, 16.0), _LONG)),
+    "5 Å + 10 Å": RECIPES["accurate"],
 }
 
 
@@ -113,7 +115,10 @@ def balanced(species: Sequence[str], images: Sequence[Atoms] | None = None) -> P
 
 
 def accurate(species: Sequence[str], images: Sequence[Atoms] | None = None) -> Potential:
-    """A range of 5 Å, and one of 8 Å with a small amplitude: the lowest errors on gold clusters."""
+    """A range of 5 Å, and one of 10 Å with a small amplitude: the lowest errors on clusters.
+
+    In dense crystals a range of 10 Å holds hundreds of atoms: fitting takes long there.
+    """
     return RECIPES["accurate"].potential(species, images)
 
 
@@ -128,17 +133,18 @@ def auto(
 ) -> Potential:
     """The range with the smallest errors on structures left out, each with its best noise levels.
 
-    Ranges are compared on a random sample of the images; `single` leaves out sums of two ranges.
-    `tell` hears what is being tried. `Potential.choices` says what was found.
+    Ranges are compared on a random sample of the images. The sum of two ranges is tried where the
+    shortest range is not the best, and environments are not too large for it; `single` leaves it
+    out. `tell` hears what is being tried. `Potential.choices` says what was found.
     """
     if images is None:
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
     sample = _sample(images, seed)
     found: dict[str, NoiseTrial] = {}
     for name, recipe in CANDIDATES.items():
-        # A long range is slow to fit: it is tried only where the shortest one is not the best.
-        longer = len(recipe.ranges) > 1
-        if longer and (single or _best(found) == next(iter(CANDIDATES))):
+        if len(recipe.ranges) > 1 and (
+            single or _best(found) == next(iter(CANDIDATES)) or not _affordable(recipe, sample)
+        ):
             continue
         if tell is not None:
             tell(name)
@@ -154,6 +160,13 @@ def auto(
         "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in found.items()},
     }
     return potential
+
+
+def _affordable(recipe: Recipe, images: Sequence[Atoms]) -> bool:
+    """Whether environments are small enough for the longest range: fitting goes pair by pair."""
+    batch = as_batch(images)
+    pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
+    return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
 
 
 def _best(found: dict[str, NoiseTrial]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
-from nugget.gp._std_loops import there_and_back
+from nugget.gp import _std_loops
 from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
 from nugget.gp.kernels._loops import forward_rows, scaled, self_sums, self_sums_pullback
 from nugget.gp.kernels._tiles import pullback_rows
@@ -109,7 +109,7 @@ class RBFBlock:
         columns: Columns,
         prior_variance: Floats,
     ) -> tuple[Floats, Floats, Floats]:
-        fused: tuple[Floats, Floats, Floats] = there_and_back(
+        fused: tuple[Floats, Floats, Floats] = _std_loops.there_and_back(
             points.x, self.centre, self.scale, self.zt, self.half, self.amplitude,
             points.offsets, sizes, alpha, coefficients, *columns, prior_variance,
         )  # fmt: skip
