@@ -31,7 +31,7 @@ def labelled(n: int, seed: int, rattle: float = 0.2):
 
 TRAIN = [labelled(7 + s % 3, s) for s in range(40)]
 TEST = [labelled(7 + s % 3, s) for s in range(100, 160)]
-LARGER = [labelled(14, s, 0.3) for s in range(200, 220)]
+LARGER = [labelled(14, s) for s in range(200, 220)]
 
 
 @pytest.fixture(scope="module")
