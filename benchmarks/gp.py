@@ -18,8 +18,9 @@ import numpy as np
 
 from nugget.gp.inducing import CUR
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import FORCE, Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import FORCE, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.label_noise import LabelNoise
 from nugget.gp.uncertainty.projected import ProjectedProcess
 from nugget.potential.evaluate import STD

@@ -144,11 +144,11 @@ def ratios(one: list[float], many: list[float], draws: int = 10_000) -> dict[str
 
 def fantasy_cost() -> dict[str, float]:
     """Milliseconds that three pending structures add to a proposal with 100 known."""
-    from nugget.evaluation.evaluator import run_engine
-    from nugget.evaluation.queue import complete, make_pending
+    from nugget.evaluation.run import run_engine
     from nugget.generators import Problem
     from nugget.search import make_config
     from nugget.search.learner import Learner
+    from nugget.search.records import complete, make_pending
 
     learner = Learner(make_config(settings(0, 4, "lcb", 100)), Problem.cluster("Au13"))
     for k in range(100):

@@ -18,8 +18,9 @@ from ase.calculators.emt import EMT
 from ase.optimize import BFGS, FIRE, LBFGS
 from common import save
 
-from nugget.generators import Problem, RandomCluster
-from nugget.relax.run import on_calculator, relax
+from nugget.generators import Problem
+from nugget.generators.random_cluster import RandomCluster
+from nugget.relax import on_calculator, relax
 
 STEPS = 1000
 

@@ -15,13 +15,14 @@ from dscribe.descriptors import SOAP as Rival
 from potential import trained
 
 from nugget import LabelNoise, ProjectedProcess
-from nugget.evaluation.evaluator import run_engine
-from nugget.evaluation.queue import complete, make_pending
-from nugget.generators import Problem, RandomCluster
+from nugget.evaluation.run import run_engine
+from nugget.generators import Problem
+from nugget.generators.random_cluster import RandomCluster
 from nugget.potential.priors import PairWell
 from nugget.relax import relax
 from nugget.search import make_config
 from nugget.search.learner import Learner
+from nugget.search.records import complete, make_pending
 
 
 def structure_steps() -> dict[str, dict[str, float]]:

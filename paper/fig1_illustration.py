@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nugget import RBF, LabelNoise, SparseGPRegressor
+from nugget.errors import run_script
 
 ORANGE, GREEN, GREY = "#e8710a", "#2e8b57", "0.45"
 
@@ -67,4 +68,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

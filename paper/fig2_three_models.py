@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nugget import RBF, LabelNoise, ProjectedProcess, SparseGPRegressor
+from nugget.errors import run_script
 
 ORANGE, GREEN = "#e8710a", "#2e8b57"
 
@@ -93,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -22,6 +22,7 @@ from nugget import CUR, RBF, SOAP, LabelNoise, PivotedCholesky, Potential, Proje
 from nugget.calibration import CalibrationWarning, Residuals, calibrate, fit_scale, residuals
 from nugget.calibration.recalibrate import LEVEL_BOUNDS
 from nugget.datafiles import read_images
+from nugget.errors import run_script
 from nugget.report.calibration_figure import calibration_figure
 
 PP = "projected process"
@@ -119,9 +120,9 @@ def main() -> None:
     parser.add_argument("--force-splits", type=int, default=10, help="random splits with forces")
     parser.add_argument("--out", type=Path, default=here / "figures")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", CalibrationWarning)
     images = read_images(args.data)
+    args.out.mkdir(parents=True, exist_ok=True)
 
     studies = {
         "Energies, 1000 points by CUR": (CUR(1000), False, args.splits),
@@ -142,4 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

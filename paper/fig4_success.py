@@ -19,7 +19,7 @@ from pathlib import Path
 from nugget.campaign.grid import cell_values
 from nugget.campaign.results import Row, examine, read_csv, read_outcome, write_csv
 from nugget.campaign.summary import Group, compare, describe, grouped
-from nugget.errors import NuggetError
+from nugget.errors import NuggetError, run_script
 from nugget.report.success_figure import success_figure
 from nugget.search.store import Store
 
@@ -41,7 +41,7 @@ def collect(campaign: Path, reference: Path | None = None) -> list[Row]:
             config = store.config()
             search = config.search.model_copy(update={"reference": str(reference)})
             config = config.model_copy(update={"search": search})
-            outcome = examine(config, store.records(), directory)
+            outcome = examine(store, config)
         if outcome is not None:
             seed = int(directory.name.removeprefix("seed-"))
             rows.append(Row(cell_values(directory.parent.name), seed, outcome))
@@ -124,4 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -23,11 +23,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
+from nugget.errors import run_script
 from nugget.gp.kernels import KernelRows
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.potential.evaluate import STD
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "benchmarks" / "results" / "peers.json"
@@ -250,4 +253,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from ase import Atoms
 from systems import SYSTEMS
 
+HERE = Path(__file__).parent
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
@@ -23,3 +25,10 @@ def dft_data() -> Path:
     if not path.exists():
         pytest.skip(f"the DFT data set is not here ({path.name})")
     return path
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines of this folder, here and in every child process."""
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))

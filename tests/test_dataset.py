@@ -16,7 +16,7 @@ from nugget.datafiles import read_images, write_images
 from nugget.dataset import Recipe, build, expanded, read_recipe
 from nugget.dataset.streams import ACCEPTED, DUPLICATE, FAILED, INVALID, LATE, Candidate, Stream
 from nugget.errors import NuggetError
-from nugget.evaluation.evaluator import run_engine
+from nugget.evaluation.run import run_engine
 from nugget.identity import graph_key
 
 RECIPE = Recipe(("Au6", "Au8"), 14, "emt", relax_steps=2, split=(4, 1, 2))

@@ -13,7 +13,7 @@ from systems import alloy_slab, gold_cluster
 
 from nugget import CUR, RBF, SOAP, LabelNoise, NuggetError, PivotedCholesky, Potential
 from nugget import ProjectedProcess as PP
-from nugget.modelfile import VERSION, load, read_header, save
+from nugget.modelfile import VERSION, _archive, load, read_header, save
 from nugget.modelfile._formats import OLDEST
 from nugget.potential.priors import CalculatorPrior, Repulsion, SpeciesEnergies
 
@@ -110,6 +110,7 @@ def test_settings_survive(tmp_path):
 def test_no_pickle_inside(tmp_path):
     made().save(tmp_path / "model")
     with np.load(tmp_path / "model", allow_pickle=False) as archive:
+        assert archive.files[0] == "header"
         assert all(archive[name].dtype != object for name in archive.files)
 
 
@@ -144,7 +145,7 @@ def test_truncated_files(tmp_path, share):
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     for read in (load, read_header):
-        with pytest.raises(NuggetError, match="damaged or truncated nugget model"):
+        with pytest.raises(NuggetError, match="is damaged: it is truncated"):
             read(path)
 
 
@@ -154,8 +155,9 @@ def test_a_flipped_bit_is_noticed(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(NuggetError, match="damaged or truncated"):
-        load(path)
+    for read in (load, read_header):
+        with pytest.raises(NuggetError, match=r"is damaged: .* changed"):
+            read(path)
 
 
 def test_foreign_files(tmp_path):
@@ -178,15 +180,127 @@ def test_foreign_files(tmp_path):
         load(tmp_path)
 
 
+def contents(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files if name != "checksum"}
+
+
 def edited(source: Path, target: Path, change) -> Path:
-    with np.load(source) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    """A changed file whose checksum is right."""
+    arrays = contents(source)
     header = json.loads(arrays.pop("header").tobytes())
     change(header, arrays)
     text = json.dumps(header).encode()
-    with open(target, "wb") as file:
-        np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)
+    _archive.write(target, {"header": np.frombuffer(text, np.uint8), **arrays})
     return target
+
+
+def test_a_changed_array_does_not_match_the_checksum(tmp_path):
+    path = tmp_path / "model"
+    made().save(path)
+    with np.load(path) as archive:
+        assert archive.files[-1] == "checksum"
+        arrays = {name: archive[name] for name in archive.files}
+    arrays["regression/alpha"][0] *= 1 + 1e-15
+    with open(path, "wb") as file:
+        np.savez(file, **arrays)
+    for read in (load, read_header):
+        with pytest.raises(NuggetError, match="damaged: its content does not match its checksum"):
+            read(path)
+    del arrays["checksum"]
+    with open(path, "wb") as file:
+        np.savez(file, **arrays)
+    with pytest.raises(NuggetError, match="damaged: its checksum is missing"):
+        load(path)
+
+
+def replaced(name: str, value) -> object:
+    """A change of one array."""
+
+    def change(header, arrays):
+        arrays[name] = np.asarray(value(arrays[name]) if callable(value) else value)
+
+    return change
+
+
+def holed(array: np.ndarray) -> np.ndarray:
+    array = array.copy()
+    array.flat[0] = np.nan
+    return array
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (replaced("inducing/z", lambda z: z[:, :-1]), "inducing/z has the shape"),
+        (replaced("inducing/group", lambda g: g + 1), "inducing/group names species"),
+        (replaced("inducing/group", lambda g: g.astype(float)), "group is of type float64"),
+        (replaced("regression/alpha", lambda a: a[:-1]), "regression/alpha has the shape"),
+        (replaced("regression/alpha", lambda a: a[None]), "alpha has 2 axes, not 1"),
+        (replaced("regression/alpha", holed), "regression/alpha holds numbers that are not finite"),
+        (replaced("regression/upper", lambda u: u[:5, :5]), "regression/upper has the shape"),
+        (replaced("regression/noise", lambda n: 0 * n), "regression/noise is not positive"),
+        (replaced("regression/kind", lambda k: k + 7), "unknown kinds of labels"),
+        (replaced("regression/r", lambda r: 0 * r), "regression/r is singular"),
+        (replaced("uncertainty/label", lambda w: w[:, :1]), "uncertainty/label has the shape"),
+        (replaced("uncertainty/prior", lambda w: w[:-1]), "uncertainty/prior has the shape"),
+        (replaced("uncertainty/rho", holed), "uncertainty/rho holds numbers that are not finite"),
+        (replaced("uncertainty/scale", np.array(-1.0)), "uncertainty/scale is not positive"),
+        (replaced("uncertainty/more", np.ones(3)), "nothing is known of an array 'uncertainty/mo"),
+        (replaced("colour", np.ones(3)), "nothing is known of an array 'colour'"),
+        (replaced("training/offsets", lambda o: o[::-1].copy()), "training/offsets do not ascend"),
+        (replaced("training/offsets", lambda o: 2 * o), "training/offsets do not ascend"),
+        (replaced("training/numbers", lambda n: n - 1), "elements that are not described"),
+        (replaced("training/pbc", lambda p: p.astype(float)), "training/pbc is of type float64"),
+        (replaced("labels/energy", holed), "labels/energy holds numbers that are not finite"),
+        (replaced("labels/forces", holed), "labels/forces is there for parts of a structure only"),
+        (lambda h, a: a.pop("regression/z"), "regression/r and regression/z belong together"),
+        (lambda h, a: a.pop("regression/y"), "the array regression/y is missing"),
+        (lambda h, a: h["summary"].update(structures=5), "its summary does not fit"),
+        (lambda h, a: h["descriptor"].update(n_max=4), "inducing/z has the shape"),
+        (lambda h, a: h["descriptor"].update(cutoff="far"), "cutoff of its descriptor is 'far'"),
+        (lambda h, a: h["kernel"].update(length_scale=float("nan")), "length_scale of its kernel"),
+        (lambda h, a: h["prior"]["parts"][1].update(reach=None), "reach of its prior is None"),
+        (lambda h, a: h["fitted_prior"].update(parts=[3]), "its prior has no name"),
+        (lambda h, a: h.update(noise=True), "noise is True"),
+        (lambda h, a: h.update(seed=-1), "its seed is -1"),
+        (lambda h, a: h["rng"].update(state=3), "is damaged"),
+    ],
+)
+def test_forged_files_with_a_right_checksum(tmp_path, change, message):
+    made().save(tmp_path / "model")
+    path = edited(tmp_path / "model", tmp_path / "forged", change)
+    with pytest.raises(NuggetError, match=message) as caught:
+        load(path)
+    assert "forged" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_uncertainties_of_others_are_compared_with_the_inducing_points(tmp_path, monkeypatch):
+    monkeypatch.delattr(LabelNoise, "state_shapes")
+    made().save(tmp_path / "model")
+    same_bits(made(), load(tmp_path / "model"))
+
+    def shorter(header, arrays):
+        for name in ("label", "force", "prior"):
+            arrays[f"uncertainty/{name}"] = arrays[f"uncertainty/{name}"][:-1]
+
+    path = edited(tmp_path / "model", tmp_path / "forged", shorter)
+    with pytest.raises(NuggetError, match="does not belong to 30 inducing points"):
+        load(path)
+
+
+def test_shapes_larger_than_the_file_take_no_memory(tmp_path):
+    path = tmp_path / "model"
+    made().save(path)
+    content = path.read_bytes()
+    assert content.count(b"'shape': (30,), ") >= 2
+    path.write_bytes(content.replace(b"'shape': (30,), ", b"'shape': (3**9,)", 1))
+    with pytest.raises(NuggetError, match="is damaged"):
+        load(path)
+    path.write_bytes(content.replace(b"(30, 30), }  ", b"(1000000000,)", 1))
+    with pytest.raises(NuggetError, match="is damaged"):
+        load(path)
 
 
 def test_newer_and_strange_files(tmp_path):
@@ -205,8 +319,8 @@ def test_newer_and_strange_files(tmp_path):
     attempt(lambda h, a: h.update(version="x"), "format version is 'x'")
     attempt(lambda h, a: h["kernel"].update(name="Matern"), "no kernel 'Matern'")
     attempt(lambda h, a: h["prior"].update(name="magic"), "no prior 'magic'")
-    attempt(lambda h, a: a.pop("regression/alpha"), "damaged")
-    attempt(lambda h, a: h.pop("noise"), "damaged")
+    attempt(lambda h, a: a.pop("regression/alpha"), "array regression/alpha is missing")
+    attempt(lambda h, a: h.pop("noise"), "noise is missing")
     attempt(lambda h, a: h["kernel"].update(colour=1), "unexpected keyword argument 'colour'")
 
 
@@ -214,9 +328,24 @@ def test_code_named_in_a_file_is_not_run_unasked(tmp_path):
     prior = [CalculatorPrior("ase.calculators.emt:EMT"), SpeciesEnergies()]
     pot = Potential(SOAP(["Au"], 5.0), prior=prior).fit(TRAIN)
     pot.save(tmp_path / "model")
-    with pytest.raises(NuggetError, match="trust_code=True"):
+    with pytest.raises(NuggetError, match="If you trust it, say --trust"):
         load(tmp_path / "model")
     same_bits(pot, load(tmp_path / "model", trust_code=True))
+
+    def hidden(header, arrays):
+        header["prior"] = {"name": "species", "energies": None}
+
+    path = edited(tmp_path / "model", tmp_path / "hidden", hidden)
+    with pytest.raises(NuggetError, match="If you trust it, say --trust"):
+        load(path)
+
+    def program(header, arrays):
+        for name in ("prior", "fitted_prior"):
+            header[name] = {"name": "calculator", "engine": "vasp", "options": [["command", "rm"]]}
+
+    path = edited(tmp_path / "model", tmp_path / "program", program)
+    with pytest.raises(NuggetError, match="would run 'vasp:command=rm'"):
+        load(path)
     # A name that this installation knows is no such risk.
     pot = Potential(SOAP(["Au"], 5.0), prior=CalculatorPrior("emt")).fit(TRAIN)
     pot.save(tmp_path / "model")
@@ -243,7 +372,7 @@ def test_labels_that_are_partly_missing_survive(tmp_path):
 
 @pytest.mark.parametrize("version", range(OLDEST, VERSION + 1))
 def test_every_format_stays_readable(version):
-    """One file from each version of the format; none of them is ever replaced."""
+    """One file from each version of the format; none of a release is ever replaced."""
     path = DATA / f"model-format-{version}.npz"
     assert path.stat().st_size < 50_000
     assert zipfile.ZipFile(path).namelist()[0] == "header.npy"

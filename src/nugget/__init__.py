@@ -7,37 +7,34 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
-def lazy_names(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__` that imports each public name from its home on first use."""
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """`__all__` and `__getattr__` of a module whose public names are imported on first use.
+
+    `homes` maps modules to the names that they hold, separated by blanks.
+    """
+    home = {name: module for module, names in homes.items() for name in names.split()}
 
     def find(name: str) -> Any:
         if name in home:
             return getattr(import_module(home[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find
+    return sorted(home), find
 
 
-_HOME = {
-    "SOAP": "nugget.descriptors.soap",
-    "RBF": "nugget.gp.kernels",
-    "CUR": "nugget.gp.inducing",
-    "PivotedCholesky": "nugget.gp.inducing",
-    "Random": "nugget.gp.inducing",
-    "LabelNoise": "nugget.gp.uncertainty.label_noise",
-    "Posterior": "nugget.gp.uncertainty.posterior",
-    "ProjectedProcess": "nugget.gp.uncertainty.projected",
-    "SparseGPRegressor": "nugget.gp.sklearn",
-    "Potential": "nugget.potential.potential",
-    "Prediction": "nugget.potential.prediction",
-    "NuggetError": "nugget.errors",
+_HOMES = {
+    "nugget.descriptors.soap": "SOAP",
+    "nugget.gp.kernels": "RBF",
+    "nugget.gp.inducing": "CUR PivotedCholesky Random",
+    "nugget.gp.uncertainty": "LabelNoise Posterior ProjectedProcess",
+    "nugget.gp.sklearn": "SparseGPRegressor",
+    "nugget.potential": "Potential Prediction",
+    "nugget.errors": "NuggetError",
 }
-
-__all__ = sorted(_HOME)
-__getattr__ = lazy_names(__name__, _HOME)
+__all__, __getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

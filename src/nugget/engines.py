@@ -1,21 +1,7 @@
 """Engines: `nugget.evaluation.engines` under its public name."""
 
-from nugget.evaluation.engines import (
-    DEFAULT,
-    Engine,
-    EngineInfo,
-    describe_engines,
-    engines,
-    get_engine,
-    make_calculator,
-)
+from nugget.evaluation import engines as _engines
+from nugget.evaluation.engines import *  # noqa: F403
 
-__all__ = [
-    "DEFAULT",
-    "Engine",
-    "EngineInfo",
-    "describe_engines",
-    "engines",
-    "get_engine",
-    "make_calculator",
-]
+__all__: list[str] = []
+__all__ += _engines.__all__

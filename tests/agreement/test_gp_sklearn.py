@@ -8,9 +8,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
 from uncertainties import std_weights
 
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import Labels
 from nugget.gp.marginal import log_marginal_likelihood
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.projected import ProjectedProcess
 
 

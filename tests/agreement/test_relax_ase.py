@@ -12,8 +12,9 @@ from ase.cluster import Icosahedron
 from ase.constraints import FixAtoms
 from ase.optimize import BFGS, LBFGS
 
-from nugget.generators import Problem, RandomCluster
-from nugget.relax.run import on_calculator, relax
+from nugget.generators import Problem
+from nugget.generators.random_cluster import RandomCluster
+from nugget.relax import on_calculator, relax
 
 
 def with_ase(optimiser, atoms, calculator, fmax, steps=1000):

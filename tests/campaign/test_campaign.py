@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ import pytest
 from ase.io import read, write
 
 from nugget.campaign import Campaign
-from nugget.campaign.results import Outcome, Row, read_csv, read_outcome, write_csv
+from nugget.campaign.results import Outcome, Row, keep, read_csv, read_outcome, write_csv
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig, InProcess, ProcessExecutor, make_executor
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.executors import InProcess, ProcessExecutor, make_executor
 from nugget.search import Search, make_config
 from nugget.search.config import Config
 from nugget.search.store import Record, Store
@@ -55,14 +56,14 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(reference: Path) -> Config:
+def base(reference: Path) -> Config:
     return config(reference=str(reference), reference_tolerance=1e-6)
 
 
 @pytest.fixture(scope="module")
-def whole(told: Config, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def whole(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """Four searches, one after the other, undisturbed."""
-    campaign = Campaign.create(told, VARY, 2, tmp_path_factory.mktemp("whole") / "c")
+    campaign = Campaign.create(base, VARY, 2, tmp_path_factory.mktemp("whole") / "c")
     campaign.run(InProcess())
     return campaign
 
@@ -76,7 +77,12 @@ def assert_same(one: Campaign, two: Campaign) -> None:
         for x, y in zip(first, second, strict=True):
             assert_same_record(x, y)
         log = (b.directory / "search.log").read_text()
-        assert log.count("finished") == 1, log
+        assert log.count("finished: ") + log.count("found: ") == 1, log
+        end = Store.open(b.directory).end()
+        assert end is not None
+        outcome = read_outcome(b.directory)
+        assert outcome is not None
+        assert end.status == ("found" if outcome.found else "finished")
     wanted = [(member.cell.values, member.seed) for member in two.members]
     theirs = [plain(row) for row in one.collect() if (row.cell, row.seed) in wanted]
     assert [plain(row) for row in two.collect()] == theirs
@@ -85,7 +91,7 @@ def assert_same(one: Campaign, two: Campaign) -> None:
 def assert_same_record(x: Record, y: Record) -> None:
     np.testing.assert_array_equal(x.atoms.positions, y.atoms.positions)
     np.testing.assert_array_equal(x.atoms.get_forces(), y.atoms.get_forces())
-    for name in ("energy", "generator", "predicted", "sigma", "scale", "kappa", "acquisition"):
+    for name in ("energy", "generator", "predicted", "std", "scale", "kappa", "acquisition"):
         assert getattr(x, name) == getattr(y, name), name
 
 
@@ -107,8 +113,9 @@ def test_a_campaign_is_a_grid_of_ordinary_searches(whole: Campaign, reference: P
         store = Store.open(directory)
         assert store.config().search.kappa == float(row.cell["kappa"])
         assert store.config().search.seed == row.seed
-        assert store.config().search.reference == "reference.extxyz"
-        assert (directory / "reference.extxyz").read_bytes() == reference.read_bytes()
+        assert store.config().search.reference == "reference/seventh.extxyz"
+        copy = directory / "reference" / "seventh.extxyz"
+        assert copy.read_bytes() == reference.read_bytes()
         records = store.records()
         assert row.outcome.evaluations == len(records)
         assert row.outcome.found or len(records) == 8
@@ -119,9 +126,9 @@ def test_a_campaign_is_a_grid_of_ordinary_searches(whole: Campaign, reference: P
         assert row.outcome.engine_seconds == sum(record.engine_seconds for record in records)
 
 
-def test_stopped_and_resumed(whole: Campaign, told: Config, tmp_path: Path):
+def test_stopped_and_resumed(whole: Campaign, base: Config, tmp_path: Path):
     """Stopped in the middle of a search and after one, it ends as if nothing had happened."""
-    campaign = Campaign.create(told, VARY, 2, tmp_path)
+    campaign = Campaign.create(base, VARY, 2, tmp_path)
     stopper = threading.Thread(
         target=lambda: (wait_for(lambda: rows_in(tmp_path) >= 3), campaign.stop())
     )
@@ -140,13 +147,13 @@ def test_stopped_and_resumed(whole: Campaign, told: Config, tmp_path: Path):
     assert_same(whole, again)
 
 
-def test_what_has_ended_is_only_read(whole: Campaign, told: Config, tmp_path: Path):
+def test_what_has_ended_is_only_read(whole: Campaign, base: Config, tmp_path: Path):
     """Searches without a campaign around them are adopted, and not a byte of them changes."""
     shutil.copytree(whole.directory / "runs", tmp_path / "runs")
     for kept in tmp_path.rglob("result.json"):
         kept.unlink()
-    before = {f: f.read_bytes() for f in tmp_path.rglob("seed-*/*")}
-    campaign = Campaign.create(told, VARY, 2, tmp_path)
+    before = {f: f.read_bytes() for f in tmp_path.rglob("seed-*/*") if f.is_file()}
+    campaign = Campaign.create(base, VARY, 2, tmp_path)
     campaign.run(Nobody())
     assert {f: f.read_bytes() for f in before} == before
     assert [plain(row) for row in campaign.rows()] == [plain(row) for row in whole.rows()]
@@ -162,15 +169,15 @@ class Nobody(Executor):
         raise AssertionError("there is nothing to do")
 
 
-def test_searches_of_somebody_else_are_refused(whole: Campaign, told: Config, tmp_path: Path):
+def test_searches_of_somebody_else_are_refused(whole: Campaign, base: Config, tmp_path: Path):
     other = tmp_path / "runs" / "kappa=0" / "seed-0000"
     Search.create(config(candidates=7), other)
     with pytest.raises(NuggetError, match="candidates is 7 there and 3 here"):
-        Campaign.create(told, VARY, 2, tmp_path)
+        Campaign.create(base, VARY, 2, tmp_path)
     assert not (tmp_path / "campaign.toml").exists()
     with pytest.raises(NuggetError, match="another campaign"):
-        Campaign.create(told, {"kappa": ("0", "2")}, 2, whole.directory)
-    assert Campaign.create(told, VARY, 2, whole.directory).collect()  # the same one is welcome
+        Campaign.create(base, {"kappa": ("0", "2")}, 2, whole.directory)
+    assert Campaign.create(base, VARY, 2, whole.directory).collect()  # the same one is welcome
 
 
 def test_nothing_new_is_an_end_too(tmp_path: Path):
@@ -189,8 +196,10 @@ def test_nothing_new_is_an_end_too(tmp_path: Path):
     (campaign.members[0].directory / "result.json").unlink()
     assert read_outcome(campaign.members[0].directory) == row.outcome
     Campaign.resume(tmp_path).run(Nobody())
-    log = campaign.members[0].directory / "search.log"
-    log.write_text("\n".join(log.read_text().splitlines()[:-2]) + "\n")
+    end = Store.open(campaign.members[0].directory).end()
+    assert end is not None
+    assert (end.status, end.exhausted) == ("finished", True)
+    (campaign.members[0].directory / "status.json").unlink()  # as after a kill
     (campaign.members[0].directory / "result.json").unlink()
     assert read_outcome(campaign.members[0].directory) is None
 
@@ -211,15 +220,15 @@ def test_a_search_that_fails_becomes_a_row(tmp_path: Path):
     assert [row.outcome.error for row in Campaign.resume(tmp_path).collect()] == [
         iron.outcome.error, "",
     ]  # fmt: skip
-    asked: list[Any] = []
+    submitted: list[Any] = []
 
-    class Asked(InProcess):
+    class Noting(InProcess):
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-            asked.append(args[0].directory)
+            submitted.append(args[0].directory)
             return super().submit(fn, *args, **kwargs)
 
-    Campaign.resume(tmp_path).run(Asked())
-    assert [Path(directory).parent.name for directory in asked] == ["formula=Fe3"]
+    Campaign.resume(tmp_path).run(Noting())
+    assert [Path(directory).parent.name for directory in submitted] == ["formula=Fe3"]
 
 
 def test_a_kept_result_counts_until_the_search_goes_on(whole: Campaign, tmp_path: Path):
@@ -227,8 +236,7 @@ def test_a_kept_result_counts_until_the_search_goes_on(whole: Campaign, tmp_path
     directory = tmp_path / "search"
     shutil.copytree(member.directory, directory)
     kept = directory / "result.json"
-    changed = json.loads(kept.read_text()) | {"failures": 99}
-    kept.write_text(json.dumps(changed))
+    keep(directory, replace(read_outcome(directory), failures=99))
     known = read_outcome(directory)
     assert known is not None
     assert known.failures == 99  # nothing else was read
@@ -301,8 +309,8 @@ def run_with_a_loss(campaign: Campaign, executor: Executor) -> int:
     return killed[0]
 
 
-def test_a_killed_process_is_replaced(whole: Campaign, told: Config, tmp_path: Path):
-    campaign = Campaign.create(told, VARY, 1, tmp_path)
+def test_a_killed_process_is_replaced(whole: Campaign, base: Config, tmp_path: Path):
+    campaign = Campaign.create(base, VARY, 1, tmp_path)
     with make_executor(ExecutionConfig(kind="processes", workers=2)) as executor:
         assert isinstance(executor, ProcessExecutor)
         pid = run_with_a_loss(campaign, executor)
@@ -310,10 +318,10 @@ def test_a_killed_process_is_replaced(whole: Campaign, told: Config, tmp_path: P
     assert_same(whole, campaign)
 
 
-def test_a_dask_worker_is_killed(whole: Campaign, told: Config, tmp_path: Path):
+def test_a_dask_worker_is_killed(whole: Campaign, base: Config, tmp_path: Path):
     """A real cluster of two processes; one dies in the middle of a search."""
     distributed = pytest.importorskip("distributed")
-    campaign = Campaign.create(told, VARY, 2, tmp_path)
+    campaign = Campaign.create(base, VARY, 2, tmp_path)
     del campaign.members[3:]  # three searches for two workers are enough
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50

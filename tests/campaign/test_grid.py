@@ -11,7 +11,8 @@ from nugget.campaign import Campaign
 from nugget.campaign.grid import cell_name, cell_values, make_cells, read_vary, split
 from nugget.campaign.run import with_execution
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig, InProcess
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.executors import InProcess
 from nugget.search import make_config
 from nugget.search.config import Config
 
@@ -37,8 +38,8 @@ def test_all_combinations_in_order():
 
 
 def test_values_are_those_of_toml():
-    told = ("members=none,10", "calibrate=true,false", "baseline=none,repulsion")
-    vary = read_vary([*told, "search.relax_steps=1,2"])
+    settings = ("members=none,10", "calibrate=true,false", "baseline=none,repulsion")
+    vary = read_vary([*settings, "search.relax_steps=1,2"])
     cells = make_cells(BASE, vary)
     assert {cell.config.model.members for cell in cells} == {None, 10}
     assert {cell.config.search.calibrate for cell in cells} == {True, False}
@@ -58,7 +59,7 @@ def test_values_are_those_of_toml():
         (["kapa=1"], "kapa is not a setting; known:"),
         (["relax_steps=1"], "write engine.relax_steps or search.relax_steps"),
         (["kappa=1", "search.kappa=2"], "varied twice"),
-        (["kappa=0,0.0"], "0.0 is there twice"),
+        (["kappa=0,0.0"], "0.0 is given twice"),
         (["kappa=-1"], "search.kappa"),
         (["kappa=0,,1"], "search.kappa"),
         (["search.kapa=1"], "did you mean 'kappa'?"),
@@ -79,7 +80,7 @@ def test_mistakes(vary, hint, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("settings", "hint"),
     [
         ({"engine": {"name": "no_such_module:make"}}, "is not installed"),
         ({"search": {"reference": "nowhere.xyz"}}, "no file nowhere.xyz"),
@@ -87,9 +88,9 @@ def test_mistakes(vary, hint, tmp_path):
         ({"search": {"generators": {"ratle": 1}}}, "no generator 'ratle'"),
     ],
 )
-def test_mistakes_in_the_settings(told, hint, tmp_path):
+def test_mistakes_in_the_settings(settings, hint, tmp_path):
     with pytest.raises(NuggetError, match=hint):
-        Campaign.create(make_config(told), {}, 1, tmp_path / "c")
+        Campaign.create(make_config(settings), {}, 1, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
@@ -140,9 +141,9 @@ def test_a_campaign_is_read_as_it_was_written(tmp_path: Path):
 
 def test_a_template_goes_along(tmp_path: Path):
     fcc111("Cu", (2, 2, 2), vacuum=5.0).write(tmp_path / "slab.traj")
-    told = {"system": {"formula": "Cu", "kind": "surface", "template": "slab.traj"}}
-    told |= {"engine": {"name": "emt"}, "model": {"cutoff": 4.0}, "search": {"budget": 1}}
-    made = Campaign.create(make_config(told), {}, 1, tmp_path / "c", base=tmp_path)
+    settings = {"system": {"formula": "Cu", "kind": "surface", "template": "slab.traj"}}
+    settings |= {"engine": {"name": "emt"}, "model": {"cutoff": 4.0}, "search": {"budget": 1}}
+    made = Campaign.create(make_config(settings), {}, 1, tmp_path / "c", base=tmp_path)
     (tmp_path / "slab.traj").unlink()
     [row] = made.run(InProcess())
     assert row.outcome.evaluations == 1

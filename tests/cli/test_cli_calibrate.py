@@ -76,13 +76,31 @@ def test_calibrate_writes_an_honest_model(here, name):
 def test_calibrate_in_place_and_in_words(here, tmp_path):
     model = tmp_path / "au.model"
     model.write_bytes((here / "au.model").read_bytes())
-    text = nugget("calibrate", model, here / "test.extxyz", "--objective", "nll").stdout
+    assert "--force" in refused("calibrate", model, here / "test.extxyz")
+    assert model.read_bytes() == (here / "au.model").read_bytes()
+    start = ("calibrate", model, here / "test.extxyz", "--force")
+    text = nugget(*start, "--objective", "nll").stdout
     assert "σ_l" in text
     assert "90 % interval" in text
     assert read_header(model)["calibration"]["objective"] == "nll"
-    text = nugget("calibrate", model, here / "test.extxyz", "--method", "scale").stdout
+    text = nugget(*start, "--method", "scale").stdout
     assert "factor on σ" in text
     assert read_header(model)["calibration"]["method"] == "scale"
+
+
+def test_training_structures_are_refused_with_their_number(here, tmp_path):
+    mixed = tmp_path / "mixed.extxyz"
+    train = read_images(here / "train.extxyz")
+    write_images(mixed, [*train[:3], *read_images(here / "test.extxyz")])
+    for command in (("evaluate",), ("calibrate", "-o", tmp_path / "new.model")):
+        start = (command[0], here / "au.model", mixed, *command[1:])
+        assert "Error: 3 of 48 structures are in the training set" in refused(*start)
+        nugget(*start, "--allow-training", "--resamples", 0)
+    shifted = [atoms.copy() for atoms in train[:2]]
+    for atoms in shifted:
+        atoms.positions[0, 0] += 1e-3
+    training = load(here / "au.model").fitted.training
+    assert training.contains([*train[:2], *shifted]).tolist() == [True, True, False, False]
 
 
 def test_evaluate_gives_every_metric_and_a_figure(here, tmp_path):
@@ -129,13 +147,13 @@ def test_dataset_then_fit_then_evaluate(tmp_path):
     assert "0 now" in text
     model = tmp_path / "au.model"
     nugget("fit", folder / "train.extxyz", "-o", model, "--cutoff", 5)
-    nugget("calibrate", model, folder / "validation.extxyz")
+    nugget("calibrate", model, folder / "validation.extxyz", "--force")
     nugget("evaluate", model, folder / "test.extxyz")
 
 
 def test_mistakes_are_explained(here, tmp_path):
     model = here / "au.model"
-    assert "no energy" in refused("calibrate", model, here / "bare.extxyz")
+    assert "no energy" in refused("calibrate", model, here / "bare.extxyz", "--force")
     assert "no energy" in refused("evaluate", model, here / "bare.extxyz")
     assert "does not exist" in refused("evaluate", model, here / "nothing.extxyz")
     assert "--out DIR" in refused("dataset", "Au5")

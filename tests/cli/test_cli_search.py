@@ -74,8 +74,8 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     assert f"{best:.4f} eV" in first.stdout.split("best energy")[1].splitlines()[0]
     assert read("runs/Au6-seed0/best.extxyz").get_potential_energy() == pytest.approx(best)
 
-    told = refused("search", "Au6", *SMALL)
-    assert "nugget search --resume runs/Au6-seed0" in told
+    line = refused("search", "Au6", *SMALL)
+    assert "nugget search --resume runs/Au6-seed0" in line
     assert len(energies("runs/Au6-seed0")) == 6
 
     report = parsed("search", "--resume", "runs/Au6-seed0", "--budget", 8)
@@ -83,7 +83,7 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     assert energies("runs/Au6-seed0") == energies("whole")
     for one in (report, whole):
         assert one["evaluations"] == 8
-        assert one["ended"] == "done"
+        assert one["status"] == "finished"
         assert one["best_energy"] == min(energies("whole"))
         assert one["found"] is None
         assert one["failures"] == {}
@@ -115,13 +115,16 @@ def test_several_in_flight_and_a_replay():
         atoms.positions[0, 0] += 1e-12
         atoms.calc = SinglePointCalculator(atoms, **results)
         database.update(row.id, atoms)
+    assert "row 5 was changed" in refused("search", "--replay", "runs/Au6-seed0")
+    with ase.db.connect("runs/Au6-seed0/search.db") as database:
+        database.update(row.id, data={"digest": None})  # as an earlier version wrote it
     shown = nugget("search", "--replay", "runs/Au6-seed0", code=1).stdout
     assert "proposal 4: structures differ" in shown
     assert "not the same" in shown
 
 
 def test_options_reach_the_settings():
-    tree, base, name = _search.told(
+    tree, base, name = _search.read_settings(
         "Cu3",
         {"search.kappa": 1.5, "model.use_forces": False, "search.generators.melt": 0.0},
     )
@@ -166,7 +169,7 @@ def test_a_reference_ends_the_search():
 
 
 def test_files_count_from_the_settings(here):
-    """A slab beside the TOML file is found from anywhere, copied, and stays as it was."""
+    """A slab next to the TOML file is found from anywhere, copied, and stays as it was."""
     (here / "project").mkdir()
     slab = fcc111("Cu", (2, 2, 2), vacuum=5.0)
     slab.write("project/slab.traj")
@@ -206,7 +209,7 @@ def test_files_count_from_the_settings(here):
         (["--replay", "nowhere", "--budget", "3"], "no other options"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_written(here, arguments, hint):
+def test_mistakes_are_found_before_anything_is_written(here, arguments, hint):
     gold_cluster(7, 0).write("seven.xyz")
     assert hint in refused("search", *arguments)
     assert [path.name for path in here.iterdir()] == ["seven.xyz"]
@@ -219,9 +222,9 @@ def test_settings_of_somebody_else_are_not_overwritten(here):
 
 
 def test_an_engine_that_always_fails_ends_in_one_line(here):
-    told = refused("search", "Fe4", "--engine", "emt", "--set", "engine.max_failures=2")
-    assert "failed 2 times in a row" in told
-    assert "nugget search --resume runs/Fe4-seed0" in told
+    line = refused("search", "Fe4", "--engine", "emt", "--set", "engine.max_failures=2")
+    assert "failed 2 times in a row" in line
+    assert "nugget search --resume runs/Fe4-seed0" in line
 
 
 def test_init_writes_what_search_reads(here):
@@ -276,13 +279,13 @@ def test_help_teaches():
     assert "Usage" in nugget("search", code=2).output
 
 
-def test_a_signal_asks_politely_a_second_one_does_not():
+def test_a_signal_stops_gracefully_a_second_one_breaks_off():
     stopped = []
     search = SimpleNamespace(stop=lambda: stopped.append(True))
     notes: list[str] = []
     view = SimpleNamespace(note=notes.append)
     before = signal.getsignal(signal.SIGINT)
-    with _search.polite(search.stop, view):
+    with _search.graceful_stop(search.stop, view):
         os.kill(os.getpid(), signal.SIGINT)
         assert stopped == [True]
         assert "Stopping" in notes[0]
@@ -301,11 +304,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, number):
         "        super().calculate(*a, **k)\n"
         "def make():\n    return Slow()\n"
     )
+    path = os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         [sys.executable, "-c", "from nugget.cli.main import app; app()", "search", "Au5",
          "--engine", "slow:make", "--out", "run"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": str(here)},
+        env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert process.stdout is not None
     lines = [process.stdout.readline(), process.stdout.readline()]
@@ -330,3 +334,12 @@ def test_examples_run(here, name):
     report = parsed("search", f"{name}.toml", "--budget", 6, "--candidates", 3)
     assert report["evaluations"] == 6
     assert report["failures"] == {}
+
+
+def test_a_search_without_a_single_success_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("def make():\n    raise RuntimeError('no [licence]')\n")
+    words = ("search", "Au3", "--engine", "broken:make", "--budget", "2", "--out", "run")
+    result = nugget(*words, code=1)
+    assert "no evaluation succeeded" in " ".join(result.output.split())
+    assert "no [licence]" in result.output

@@ -17,7 +17,8 @@ from nugget.cli._estimate import (
     points_that_fit,
     speed,
 )
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 
 def clusters(count: int):

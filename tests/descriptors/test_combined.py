@@ -12,7 +12,8 @@ from nugget.descriptors.joined import Joined
 from nugget.descriptors.soap import SOAP
 from nugget.descriptors.unit_length import UnitLength
 from nugget.errors import NuggetError
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 STEP = 1e-4
 

@@ -5,8 +5,9 @@ from uncertainties import std_weights, unit_variances
 
 from nugget.errors import NuggetError
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import ENERGY, Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import ENERGY, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.label_noise import TOLERANCE, LabelNoise
 
 

@@ -7,8 +7,9 @@ from uncertainties import std_weights
 from nugget.errors import NuggetError
 from nugget.gp.inducing import CUR
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.projected import ProjectedProcess
 
 

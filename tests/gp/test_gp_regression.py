@@ -4,9 +4,10 @@ import pytest
 
 from nugget.errors import NuggetError
 from nugget.gp.kernels import RBF
+from nugget.gp.labels import ENERGY, FORCE, STRESS, Labels
 from nugget.gp.linalg import JitterWarning, cholesky, compress, compress_gram, inverse_gram
 from nugget.gp.points import Points
-from nugget.gp.regression import ENERGY, FORCE, STRESS, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 
 
 def problem(seed=0, structures=12, atoms=5, f=4, m=15, length=1.5, noise=0.05, forces=True):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nugget.gp.labels import ENERGY, FORCE, Labels
 from nugget.gp.left_out import blocks_of, left_out, structure_of
-from nugget.gp.regression import ENERGY, FORCE, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 
 
 def problem(p: int, m: int, seed: int = 0) -> tuple[np.ndarray, Labels]:

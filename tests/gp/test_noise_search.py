@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nugget.gp.labels import ENERGY, FORCE, Labels
 from nugget.gp.left_out import blocks_of, left_out, structure_of
 from nugget.gp.noise_search import NoiseSearch
-from nugget.gp.regression import ENERGY, FORCE, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 
 
 def problem(noise: float, seed: int = 0) -> tuple[np.ndarray, Labels]:

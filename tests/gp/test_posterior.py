@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nugget.errors import NuggetError
-from nugget.gp.regression import ENERGY, FORCE, STRESS, Labels, SparseRegression
+from nugget.gp.labels import ENERGY, FORCE, STRESS, Labels
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import Posterior
 
 SETTINGS = Posterior(2.0, 0.03, 0.4, force=3.0, force_floor=0.1, stress=0.5, stress_floor=0.2)

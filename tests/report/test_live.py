@@ -54,9 +54,9 @@ def status(
 RECORDS = [
     record(0, -1.0, "symmetric", engine_seconds=2.0, surrogate_seconds=1.0),
     record(1, None, "melt", engine_seconds=4.0, surrogate_seconds=1.0),
-    record(2, -1.5, predicted=-1.4, sigma=0.1, scale=2.0, engine_seconds=1.0),
-    record(3, -1.2, predicted=-1.8, sigma=0.2, scale=1.5, engine_seconds=1.0),
-    record(4, -1.7, "symmetric", predicted=-1.7, sigma=0.2, engine_seconds=1.0),
+    record(2, -1.5, predicted=-1.4, std=0.1, scale=2.0, engine_seconds=1.0),
+    record(3, -1.2, predicted=-1.8, std=0.2, scale=1.5, engine_seconds=1.0),
+    record(4, -1.7, "symmetric", predicted=-1.7, std=0.2, engine_seconds=1.0),
 ]
 
 
@@ -175,8 +175,7 @@ def drawn(
 @pytest.mark.parametrize(("width", "height"), [(60, 20), (80, 24), (120, 30), (200, 60)])
 def test_picture_fits(width, height):
     many = [
-        record(k, np.sin(k), name, predicted=0.0, sigma=0.1)
-        for k, name in enumerate("abcdefghijkl")
+        record(k, np.sin(k), name, predicted=0.0, std=0.1) for k, name in enumerate("abcdefghijkl")
     ]
     lines = drawn(width, height, [*RECORDS, *many], "Stopping after this evaluation. Ctrl-C again.")
     assert len(lines) < height

@@ -66,7 +66,7 @@ def backwards(n: int) -> int:
 
 def bits(records: list[Record]) -> list[object]:
     """All that must be the same; times are not."""
-    names = ("iteration", "proposal", "learnt", "generator", "predicted", "sigma", "scale",
+    names = ("iteration", "proposal", "n_observed", "generator", "predicted", "std", "scale",
              "acquisition", "failure")  # fmt: skip
     return [
         (*(getattr(r, name) for name in names), r.atoms.positions.tobytes(), r.energy)
@@ -90,7 +90,7 @@ def assert_whole(directory: Path, budget: int) -> list[Record]:
         before = log[: record.proposal]
         pending = KnownStructures()
         for other in before:
-            if other.iteration >= record.learnt:
+            if other.iteration >= record.n_observed:
                 pending.add(other.proposed)
         assert record.proposed not in pending
         assert all(apart(record.proposed, other.atoms) > 1e-3 for other in before)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.generators import GENERATORS
+from nugget.registry import find, names
 from nugget.search.config import Config, make_config, read_config, write_config
 
 
-def refusal(told: dict[str, Any]) -> str:
+def refusal(settings: dict[str, Any]) -> str:
     with pytest.raises(NuggetError) as error:
-        make_config(told)
+        make_config(settings)
     return str(error.value)
 
 
@@ -29,33 +29,38 @@ def test_defaults_need_nothing():
 
 
 def test_default_generators_are_all_there_are():
-    assert set(Config().search.generators) == set(GENERATORS)
+    found = {name: find("generator", name).__module__ for name in names("generator")}
+    ours = {name for name, module in found.items() if module.startswith("nugget.")}
+    assert set(Config().search.generators) == ours
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("settings", "hint"),
     [
         ({"search": {"buget": 10}}, "search.buget is not an option; did you mean 'budget'?"),
         ({"sytem": {}}, "sytem is not an option; did you mean 'system'?"),
         ({"engine": {"timelimit": 3}}, "engine.timelimit is not an option; did you mean"),
+        ({"model": {"label": 0.1}}, "model.label is not an option; did you mean 'label_noise'?"),
+        ({"model": {"prior": 0.1}}, "did you mean 'prior_noise'?"),
+        ({"model": {"force": 0.1}}, "did you mean 'force_label_noise'?"),
         ({"model": {"xyzzy": 3}}, "model.xyzzy is not an option; known: cutoff, n_max,"),
         ({"xyzzy": {}}, "xyzzy is not an option; known: system, engine, model, search"),
     ],
 )
-def test_unknown_keys_meet_a_suggestion(told, hint):
-    assert hint in refusal(told)
+def test_unknown_keys_meet_a_suggestion(settings, hint):
+    assert hint in refusal(settings)
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("settings", "hint"),
     [
         ({"search": {"budget": 0}}, "search.budget: Input should be greater than or equal to 1"),
         ({"search": {"budget": "many"}}, "(got 'many')"),
         ({"search": {"kappa": float("inf")}}, "search.kappa: Input should be a finite number"),
         ({"search": {"kappa": float("nan")}}, "search.kappa"),
-        ({"search": {"acquisition": "ucb"}}, "'lcb', 'thompson' or 'ei' (got 'ucb')"),
+        ({"search": {"acquisition_options": {"kappa": 3}}}, "need an acquisition by name"),
+        ({"search": {"generator_options": {"ratle": {}}}}, "for ratle, which has no weight"),
         ({"engine": {"time_limit": -1}}, "engine.time_limit"),
-        ({"model": {"baseline": "zbl"}}, "model.baseline"),
         ({"search": {"generators": {}}}, "at least one above 0"),
         ({"search": {"generators": {"rattle": 0}}}, "at least one above 0"),
         ({"search": {"generators": {"rattle": 1, "melt": -1}}}, "weights of 0 or more"),
@@ -66,13 +71,15 @@ def test_unknown_keys_meet_a_suggestion(told, hint):
         ({"system": {"kind": "bulk", "cell": [1.0, 2.0]}}, "3 or 6 numbers"),
     ],
 )
-def test_bad_values_are_named(told, hint):
-    assert hint in refusal(told)
+def test_bad_values_are_named(settings, hint):
+    assert hint in refusal(settings)
 
 
 def test_all_mistakes_are_told_at_once_with_their_file(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text("[search]\nbuget = 3\nkappa = -1\n[model]\ncutoff = 0\n")
+    file.write_text(
+        '[system]\nformula = "Au3"\n[search]\nbuget = 3\nkappa = -1\n[model]\ncutoff = 0\n'
+    )
     with pytest.raises(NuggetError) as error:
         read_config(file)
     text = str(error.value)
@@ -89,6 +96,12 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NuggetError, match="not valid TOML"):
         read_config(tmp_path / "binary.toml")
+    (tmp_path / "empty.toml").write_text("# nothing\n")
+    with pytest.raises(NuggetError, match=r"empty\.toml holds no settings"):
+        read_config(tmp_path / "empty.toml")
+    (tmp_path / "parts.toml").write_text("[search]\nbudget = 3\n")
+    with pytest.raises(NuggetError, match=r"parts\.toml holds no system\.formula"):
+        read_config(tmp_path / "parts.toml")
 
 
 def again(config: Config, folder: Path, comments: bool = True) -> Config:
@@ -114,9 +127,12 @@ def test_round_trip(tmp_path, comments):
                 },
                 "time_limit": 1e16,
             },
-            "model": {"use_forces": False, "members": 50, "noise": 0.1 + 0.2, "label": 1e-9},
+            "model": {"use_forces": False, "members": 50, "noise": 0.1 + 0.2, "label_noise": 1e-9},
             "search": {
                 "generators": {"rattle": 0.3, "symmetric": 2, "melt": 0},
+                "generator_options": {"rattle": {"fraction": 0.5}, "melt": {}},
+                "acquisition": "lcb",
+                "acquisition_options": {"kappa": 1.5},
                 "seed": 12345678901,
                 "reference": "some where/tetra#1 'x'.xyz",
             },

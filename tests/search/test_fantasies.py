@@ -24,7 +24,7 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
     return learner
 
 
-def test_believing_takes_sigma_away_and_leaves_the_mean(learner: Learner) -> None:
+def test_believing_takes_std_away_and_leaves_the_mean(learner: Learner) -> None:
     proposal = learner.propose(12)
     assert proposal is not None
     images = [proposal.atoms]
@@ -45,15 +45,15 @@ def test_pending_structures_leave_the_learner_as_it_is(learner: Learner) -> None
     state = learner.potential.rng.bit_generator.state
     alone = learner.propose(12)
     assert alone is not None
-    beside = learner.propose(12, [alone.atoms])
-    assert beside is not None
+    apart = learner.propose(12, [alone.atoms])
+    assert apart is not None
     assert learner.potential.fitted is fit
     assert (len(learner.known), learner.online) == (known, online)
     assert learner.potential.rng.bit_generator.state == state
     # What is written down, and calibrated with, is what the data say, not the fantasies.
-    energy, sigma = learner._predict([beside.atoms])
-    assert (beside.predicted, beside.sigma) == (energy[0], sigma[0])
-    assert beside.scale == learner.scale
+    energy, std = learner._predict([apart.atoms])
+    assert (apart.predicted, apart.std) == (energy[0], std[0])
+    assert apart.scale == learner.scale
     again = learner.propose(12)
     assert again is not None
     np.testing.assert_array_equal(again.atoms.positions, alone.atoms.positions)

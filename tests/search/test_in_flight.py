@@ -12,11 +12,12 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from flights import assert_whole, backwards, bits, in_order, run_scripted, settings
 from threadpoolctl import threadpool_limits
 
-from nugget.evaluation.evaluator import run_engine
-from nugget.evaluation.queue import complete, make_pending
+from nugget.errors import NuggetError
+from nugget.evaluation.run import run_engine
 from nugget.generators import Problem
 from nugget.search import Search, make_config
 from nugget.search.learner import Learner
+from nugget.search.records import complete, make_pending
 from nugget.search.store import PENDING
 
 pytestmark = pytest.mark.usefixtures("engines")
@@ -51,9 +52,9 @@ def test_databases_without_a_log_resume_and_replay(tmp_path: Path) -> None:
     old.run(budget=5)
     with ase.db.connect(tmp_path / "old" / "search.db") as database:
         for row in list(database.select()):
-            database.update(row.id, delete_keys=["proposal", "learnt"])
+            database.update(row.id, delete_keys=["proposal", "n_observed"], data={"digest": None})
     assert Search.replay(tmp_path / "old").proposals == 5
-    Search.resume(tmp_path / "old").run()
+    Search.resume(tmp_path / "old", trust=True).run()
     assert bits(old.store.records()) == bits(whole.store.records())
     assert Search.replay(tmp_path / "old").same
 
@@ -70,13 +71,13 @@ def test_four_in_flight_in_processes_of_their_own(tmp_path: Path) -> None:
     # None at the start; then what is left when one has just been done.
     assert flying == [0] + 9 * [3] + [2, 1, 0]
     records = assert_whole(tmp_path / "run", 12)
-    assert [r.learnt for r in sorted(records, key=lambda r: r.proposal)] == [0, 0, 0, *range(9)]
+    assert [r.n_observed for r in sorted(records, key=lambda r: r.proposal)] == [0, 0, 0, *range(9)]
     assert sum(r.engine_seconds for r in records) > 0.1 * 12
 
 
 def test_the_order_of_completion_decides(tmp_path: Path) -> None:
     first = run_scripted(tmp_path / "a", backwards)
-    # The last one ends inside `submit`, before anybody could have asked to be told.
+    # The last one ends inside `submit`, before a callback could be added.
     assert [r.proposal for r in first] == [3, 4, 5, 6, 7, 8, 9, 10, 2, 1, 0, 11]
     assert bits(run_scripted(tmp_path / "b", backwards)) == bits(first)
     other = run_scripted(tmp_path / "c", in_order)
@@ -105,19 +106,6 @@ def test_other_searches_replay_too(tmp_path: Path, more: dict[str, Any]) -> None
     assert any(moved) == ("engine" in more)
 
 
-def test_thompson_sampling_is_chosen_for_several() -> None:
-    def chosen(tree: dict[str, Any]) -> str:
-        return Learner(make_config(tree), Problem.cluster("Au6")).acquisition
-
-    assert chosen(settings(1)) == "lcb"
-    assert chosen(settings(2)) == "thompson"
-    assert chosen(settings(2, acquisition="lcb")) == "lcb"
-    assert chosen(settings(1, acquisition="thompson")) == "thompson"
-    without = settings(2)
-    without["model"]["uncertainty"] = "projected-process"
-    assert chosen(without) == "lcb"  # there is no committee to draw from
-
-
 def test_a_process_pool_evaluates(tmp_path: Path) -> None:
     """Somebody else's executor: it gets a function and plain data, and goes on living."""
     search = Search.create(make_config(settings(2, budget=6)), tmp_path / "run")
@@ -130,26 +118,32 @@ def test_a_process_pool_evaluates(tmp_path: Path) -> None:
 def test_a_changed_structure_is_found(tmp_path: Path) -> None:
     run_scripted(tmp_path / "run", in_order)
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
-        row = next(database.select(proposal=11))  # nothing was learnt from it
+        row = next(database.select(proposal=11))  # no later proposal depends on it
         atoms = row.toatoms()
         results = atoms.calc.results
         atoms.positions[2, 1] = np.nextafter(atoms.positions[2, 1], np.inf)
         atoms.calc = SinglePointCalculator(atoms, **results)
         database.update(row.id, atoms)
+    with pytest.raises(NuggetError, match="row 12 was changed"):
+        Search.replay(tmp_path / "run")
+    with ase.db.connect(tmp_path / "run" / "search.db") as database:
+        database.update(row.id, data={"digest": None})  # as an earlier version wrote it
     assert Search.replay(tmp_path / "run").differences == ("proposal 11: structures differ",)
     atoms.positions += 0.1
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
         database.update(row.id, atoms)  # ASE drops results that do not belong to the positions
-    told = Search.replay(tmp_path / "run").differences
-    assert told == ("evaluation 11 has neither an energy nor a failure",)
+    with pytest.raises(NuggetError, match="evaluation 11 has neither an energy nor a failure"):
+        Search.replay(tmp_path / "run")
 
 
 def test_a_log_that_cannot_be_is_found(tmp_path: Path) -> None:
     run_scripted(tmp_path / "run", in_order)
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
-        database.update(next(database.select(proposal=5)).id, learnt=9)
+        row = next(database.select(proposal=5))
+        database.update(row.id, n_observed=9, data={"digest": None})
     text = " ".join(Search.replay(tmp_path / "run").differences)
-    assert "proposal 5 cannot have learnt from 9 evaluations" in text
+    assert "proposal 5 cannot have observed 9 evaluations" in text
     with ase.db.connect(tmp_path / "run" / "search.db") as database:
         del database[next(database.select(proposal=7)).id]
-    assert "missing" in " ".join(Search.replay(tmp_path / "run").differences)
+    with pytest.raises(NuggetError, match="evaluations are missing or there twice"):
+        Search.replay(tmp_path / "run")

@@ -14,6 +14,7 @@ import pytest
 from flights import Scripted, assert_whole, bits, in_order, run_scripted, settings
 
 from nugget.errors import NuggetError
+from nugget.evaluation.run import run_engine
 from nugget.search import Search, make_config
 from nugget.search.store import PENDING
 
@@ -22,12 +23,15 @@ pytestmark = pytest.mark.usefixtures("engines")
 
 # --------------------------------------------------------------------------- stopping and dying
 
-RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1]).run()"
+RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], trust=True).run()"
 
 
 def waiting(directory: Path) -> list[int]:
-    path = directory / PENDING
-    return [entry["proposal"] for entry in json.loads(path.read_text())] if path.exists() else []
+    try:
+        entries = json.loads((directory / PENDING).read_text())["records"]
+    except FileNotFoundError:
+        return []
+    return [entry["proposal"] for entry in entries]
 
 
 def test_kill_with_four_in_flight(tmp_path: Path) -> None:
@@ -46,14 +50,14 @@ def test_kill_with_four_in_flight(tmp_path: Path) -> None:
         assert len(pending) in (3, 4)  # 3 between an answer and the next proposal
         assert Search.replay(tmp_path).proposals == len(done) + len(pending)
         assert Search.replay(tmp_path).same
-    Search.resume(tmp_path).run()
+    Search.resume(tmp_path, trust=True).run()
     records = assert_whole(tmp_path, 12)
     assert bits(records[: len(done)]) == bits(done)
     after = {r.proposal: r for r in records}
     for one in pending:
         np.testing.assert_array_equal(after[one.proposal].atoms.positions, one.atoms.positions)
         assert after[one.proposal].predicted == one.predicted
-        assert after[one.proposal].learnt == one.learnt
+        assert after[one.proposal].n_observed == one.n_observed
 
 
 def test_a_broken_executor_loses_nothing(tmp_path: Path) -> None:
@@ -72,7 +76,7 @@ def test_a_broken_executor_loses_nothing(tmp_path: Path) -> None:
     pending = search.store.pending()
     assert [r.proposal for r in pending] == [4, 5, 6, 7]
     left = Scripted(in_order, total=8)
-    Search.resume(tmp_path / "run").run(executor=left)
+    Search.resume(tmp_path / "run", trust=True).run(executor=left)
     assert bits(search.store.records()) == bits(whole)
     assert_whole(tmp_path / "run", 12)
 
@@ -85,10 +89,10 @@ def test_stop_finishes_what_is_in_flight(tmp_path: Path) -> None:
     assert result.evaluations == 6  # the third answer found three others in flight
     assert not search.store.pending()
     # A smaller budget is never exceeded either.
-    assert Search.resume(tmp_path / "run").run(budget=8).evaluations == 8
-    Search.resume(tmp_path / "run").run()
+    assert Search.resume(tmp_path / "run", trust=True).run(budget=8).evaluations == 8
+    Search.resume(tmp_path / "run", trust=True).run()
     records = assert_whole(tmp_path / "run", 12)
-    assert [r.learnt for r in records if r.proposal in (6, 7)] == [6, 6]
+    assert [r.n_observed for r in records if r.proposal in (6, 7)] == [6, 6]
 
 
 def test_a_smaller_budget_leaves_the_rest_pending(tmp_path: Path) -> None:
@@ -102,9 +106,9 @@ def test_a_smaller_budget_leaves_the_rest_pending(tmp_path: Path) -> None:
     with pytest.raises(NuggetError, match="broken"):
         search.run(executor=Breaks(in_order))
     assert len(search.store.records()) == 2
-    assert Search.resume(tmp_path / "run").run(budget=3).evaluations == 3
+    assert Search.resume(tmp_path / "run", trust=True).run(budget=3).evaluations == 3
     assert [r.proposal for r in search.store.pending()] == [3, 4, 5]
-    Search.resume(tmp_path / "run").run()
+    Search.resume(tmp_path / "run", trust=True).run()
     assert_whole(tmp_path / "run", 12)
 
 
@@ -119,7 +123,7 @@ def test_the_reference_ends_it_at_once(tmp_path: Path) -> None:
     left = min(3, 11 - goal.iteration)
     assert len(search.store.pending()) == left
     assert Search.replay(tmp_path / "run").proposals == result.evaluations + left
-    again = Search.resume(tmp_path / "run").run()
+    again = Search.resume(tmp_path / "run", trust=True).run()
     assert again.found
     assert again.evaluations == result.evaluations
 
@@ -142,6 +146,34 @@ def test_failures_among_several(tmp_path: Path) -> None:
     hung = next(r for r in records if r.failure == "timeout")
     assert hung.iteration > hung.proposal
     assert_whole(tmp_path / "run", 12)
+
+
+def test_an_engine_that_lies_does_not_mislead(tmp_path: Path) -> None:
+    """False energies, wrong shapes, NaN, deaths and hangs: each is recorded for what it was."""
+    better: dict[str, Any] = {"relax_steps": 100, "candidates": 10, "use_forces": True}
+    clean = Search.create(make_config(settings(1, budget=20, **better)), tmp_path / "clean")
+    goal = clean.run().best
+    liar = {
+        "name": "faulty_engines:liar",
+        "time_limit": 4.0,
+        "retries": 0,
+        "options": {"counter": str(tmp_path / "count")},
+    }
+    config = make_config(settings(1, engine=liar, budget=34, **better))
+    search = Search.create(config, tmp_path / "run")
+    found = search.run().best
+    records = search.store.records()
+    kinds = {r.failure for r in records}
+    assert kinds == {"", "exception", "implausible", "invalid", "nan", "died", "timeout"}
+    lie = next(r for r in records if r.failure == "implausible")
+    assert lie.reason.count(" eV") >= 3  # both energies and what was expected
+    for record in records:
+        if record.ok:
+            again = run_engine("emt", {}, record.atoms)
+            assert record.energy == pytest.approx(again.energy, abs=1e-9)
+    assert goal is not None
+    assert found is not None
+    assert found.energy == pytest.approx(goal.energy, abs=0.05)
 
 
 def test_too_many_failures_in_a_row(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from nugget.errors import NuggetError
-from nugget.search import Search, make_config
+from nugget.search import Search, make_config, run
 from nugget.search.store import Record, Store
 
 HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ def assert_equal(a: list[Record], b: list[Record]) -> None:
     assert len(a) == len(b)
     for one, two in zip(a, b, strict=True):
         np.testing.assert_array_equal(one.atoms.positions, two.atoms.positions)
-        for name in ("iteration", "generator", "predicted", "sigma", "scale", "acquisition"):
+        for name in ("iteration", "generator", "predicted", "std", "scale", "acquisition"):
             assert getattr(one, name) == getattr(two, name), name
         assert one.energy == two.energy
         np.testing.assert_array_equal(one.atoms.get_forces(), two.atoms.get_forces())
@@ -59,7 +59,7 @@ def test_a_search_lowers_the_energy_and_writes_it_down(uninterrupted: list[Recor
     assert min(energies[3:]) < min(energies[:3])
     assert [record.iteration for record in uninterrupted] == list(range(12))
     later = uninterrupted[3:]
-    assert all(record.predicted is not None and record.sigma > 0 for record in later)
+    assert all(record.predicted is not None and record.std > 0 for record in later)
     assert len({record.generator for record in uninterrupted}) > 2
 
 
@@ -75,13 +75,14 @@ def test_stopping_and_resuming_changes_nothing(uninterrupted: list[Record], tmp_
     result = search.run(watch=lambda status: search.stop() if status.evaluations == 2 else None)
     assert result.interrupted
     assert result.evaluations == 2
-    Search.resume(tmp_path / "run").run(budget=7)
-    Search.resume(tmp_path / "run").run()
+    assert search.store.end() == result.end
+    Search.resume(tmp_path / "run", trust=True).run(budget=7)
+    Search.resume(tmp_path / "run", trust=True).run()
     assert_equal(Store.open(tmp_path / "run").records(), uninterrupted)
     assert (tmp_path / "run" / "best.extxyz").exists()
 
 
-RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1]).run()"
+RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], trust=True).run()"
 
 
 def evaluated(directory: Path) -> int:
@@ -152,6 +153,7 @@ def test_failures_are_recorded_and_the_search_goes_on(
 def test_too_many_failures_in_a_row_stop_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     config = settings()
     config["engine"] = {"name": "faulty_engines:raising", "max_failures": 3}
@@ -159,12 +161,16 @@ def test_too_many_failures_in_a_row_stop_the_search(
     with pytest.raises(NuggetError, match="failed 3 times in a row"):
         search.run()
     assert len(search.store.records()) == 3
+    end = search.store.end()
+    assert end is not None
+    assert (end.status, end.evaluations) == ("failed", 3)
+    assert "failed 3 times in a row" in end.reason
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     search = Search.create(make_config(settings()), tmp_path / "run")
     with search.store.locked(), pytest.raises(NuggetError, match="is in use by process"):
-        Search.resume(tmp_path / "run").run()
+        Search.resume(tmp_path / "run", trust=True).run()
 
 
 def test_the_reference_ends_the_search(tmp_path: Path, uninterrupted: list[Record]) -> None:
@@ -212,7 +218,7 @@ def test_other_acquisitions_run_and_resume(tmp_path: Path, choice: dict[str, str
     whole.run()
     part = Search.create(config, tmp_path / "part")
     part.run(budget=5)
-    Search.resume(tmp_path / "part").run()
+    Search.resume(tmp_path / "part", trust=True).run()
     assert_equal(part.store.records(), whole.store.records())
 
 
@@ -255,3 +261,17 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(NuggetError):
         Search.create(make_config(config), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_surrogate_seconds_leave_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, compiling = [100.0], [7.0]
+    monkeypatch.setattr(run.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(run, "compile_seconds", lambda: compiling[0])
+    watch = run.Stopwatch()
+    for _ in range(2):
+        with watch:
+            clock[0] += 5.0  # of which three were spent compiling
+            compiling[0] += 3.0
+        clock[0] += 50.0  # outside
+    assert watch.take() == pytest.approx(4.0)
+    assert watch.take() == 0.0

@@ -50,11 +50,9 @@ def test_kmeans_is_as_good_as_scikit_learns():
     assert ours < 1.03 * theirs
 
 
-def test_window_and_filling_up():
-    features = np.array([[0.0], [0.1], [5.0], [5.1], [9.0]])
+def test_filling_up():
     energies = np.array([0.0, 0.1, 0.2, 0.3, 50.0])
     rng = np.random.default_rng(0)
-    assert 4 not in kmeans(features, energies, rng, 3, window=1.0)
     same = kmeans(np.zeros((5, 1)), energies, rng, 3)  # one cluster only: the lowest fill up
     assert same.tolist() == [0, 1, 2]
 

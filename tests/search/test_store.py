@@ -46,7 +46,7 @@ def full_record(iteration: int, atoms: Atoms) -> Record:
         atoms=labelled(atoms, -np.pi * 100),
         generator="symmetric",
         predicted=-1 / 3,
-        sigma=1e-17 / 3,
+        std=1e-17 / 3,
         scale=2 / 3,
         kappa=0.1 + 0.2,
         acquisition=-1e16 / 3,
@@ -110,10 +110,13 @@ def test_failures_come_back(store, failure, reason):
     assert not read.ok
 
 
-def test_records_are_ordered_by_iteration(store):
-    for iteration in (2, 10, 0, 9, 1):
+def test_evaluations_are_in_order_and_complete(store):
+    for iteration in range(3):
         store.append(full_record(iteration, cluster()))
-    assert [record.iteration for record in store.records()] == [0, 1, 2, 9, 10]
+    assert [record.iteration for record in store.records()] == [0, 1, 2]
+    store.append(full_record(4, cluster()))
+    with pytest.raises(NuggetError, match="evaluations are missing or there twice"):
+        store.records()
 
 
 def test_ase_finds_its_way(store):

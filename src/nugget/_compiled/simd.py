@@ -1,7 +1,7 @@
 """Four numbers at a time in compiled functions, for tiles that LLVM does not find by itself.
 
-Inside a function compiled by Numba, `load(a, i, j)` is a[i, j : j + 4] as one vector, `store` its
-way back, and `+ - *` work between vectors and between a vector and a number. Vectors live in
+Inside a function compiled by Numba, `load(a, i, j)` is a[i, j : j + 4] as one vector, `store`
+writes it, and `+ - *` work between vectors and between a vector and a number. Vectors live in
 registers; a product with a sum after it becomes one fused operation. Nothing checks bounds.
 LLVM maps them to what the processor has (AVX, NEON), so this is as portable as Numba itself.
 """
@@ -16,7 +16,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, overload, register_model
+from numba.core.imputils import lower_builtin
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
 
 from nugget._compiled.jit import FAST, njit
@@ -94,12 +96,15 @@ def broadcast(typing: Any, number: Any) -> Any:
     """The same number four times."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        nothing = ir.Constant(_DOUBLES, ir.Undefined)
-        first = builder.insert_element(nothing, args[0], ir.Constant(ir.IntType(32), 0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 4), [0] * 4)
-        return builder.shuffle_vector(first, nothing, zeros)
+        return _broadcast(builder, args[0])
 
     return VEC4(types.float64), generate
+
+
+def _broadcast(builder: Any, number: Any) -> Any:
+    nothing = ir.Constant(_DOUBLES, ir.Undefined)
+    first = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
+    return _pick(builder, first, nothing, [0] * 4)
 
 
 @_intrinsic
@@ -177,7 +182,7 @@ def transpose(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return types.UniTuple(VEC4, 4)(VEC4, VEC4, VEC4, VEC4), generate
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def store_columns(array: Any, i: int, a: Vec4, b: Vec4, c: Vec4, d: Vec4) -> None:
     """array[i + k, :4] = (a_k, b_k, c_k, d_k) for k = 0 … 3."""
     first, second, third, fourth = transpose(a, b, c, d)
@@ -200,22 +205,30 @@ def scale_by_low_bits(typing: Any, vector: Any, shifted: Any) -> Any:
 
 
 def _operator(symbol: Callable[..., Any], instruction: str) -> None:
-    @_intrinsic
-    def both(typing: Any, x: Any, y: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, instruction)(*args, flags=_FLAGS)
+    """Vectors under `symbol`: with vectors, and with numbers, which are broadcast.
 
-        return VEC4(VEC4, VEC4), generate
+    Numba's `overload` would do as well, but takes a third of all compile time: it compiles a small
+    function for each operator, and for each use of one it asks all of Numba's own overloads first.
+    """
 
-    @overload(symbol)
-    def choose(x, y):  # type: ignore[no-untyped-def]  # Numba compares it with the lambdas
-        if isinstance(x, Vec4Type) and isinstance(y, Vec4Type):
-            return lambda x, y: both(x, y)
-        if isinstance(x, Vec4Type) and isinstance(y, types.Float):
-            return lambda x, y: both(x, broadcast(y))
-        if isinstance(x, types.Float) and isinstance(y, Vec4Type):
-            return lambda x, y: both(broadcast(x), y)
-        return None
+    @infer_global(symbol)
+    class _Template(AbstractTemplate):
+        metadata = {"target": "cpu"}  # noqa: RUF012  # before templates for all targets
+
+        def generic(self, args: Any, kws: Any) -> Any:
+            if VEC4 in args and all(isinstance(a, (Vec4Type, types.Float)) for a in args):
+                return VEC4(*args)
+            return None
+
+    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vectors = [
+            value if kind == VEC4 else _broadcast(builder, value)
+            for kind, value in zip(signature.args, args, strict=True)
+        ]
+        return getattr(builder, instruction)(*vectors, flags=_FLAGS)
+
+    for kinds in ((VEC4, VEC4), (VEC4, types.float64), (types.float64, VEC4)):
+        lower_builtin(symbol, *kinds)(lower)
 
 
 _operator(operator.add, "fadd")

@@ -14,8 +14,9 @@ from nugget.errors import NuggetError
 from nugget.potential.evaluate import MEAN, value_and_grad
 from nugget.potential.prediction import voigt_stress
 from nugget.potential.surface import Surface
-from nugget.structures.batch import Batch, Verlet, as_batch
+from nugget.structures.batch import Batch, as_batch
 from nugget.structures.io import PER_ATOM, PER_STRUCTURE, attach_uncertainties
+from nugget.structures.neighbours import Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential

@@ -22,8 +22,8 @@ from sklearn.cluster import KMeans
 
 from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget.errors import NuggetError
+from nugget.gp.labels import ENERGY, FORCE, STRESS
 from nugget.gp.left_out import LeftOut, blocks_of, left_out, structure_of
-from nugget.gp.regression import ENERGY, FORCE, STRESS
 from nugget.structures.batch import Batch
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from nugget.calibration.recalibrate import (
 )
 from nugget.calibration.summary import Metrics, summary
 from nugget.errors import NuggetError
-from nugget.gp.regression import ENERGY
+from nugget.gp.labels import ENERGY
 from nugget.potential.evaluate import NO_GRADIENT, value_and_grad
 from nugget.structures.batch import as_batch
 from nugget.structures.labels import read_labels

@@ -292,10 +292,7 @@ def _from_function(
     true, pred, _ = checked(y_true, y_pred, np.ones(np.shape(y_true)))
 
     def sigma_of(levels: Array) -> Array:
-        rows = []
-        for point in levels:
-            named = {name: float(x) for name, x in zip(names, point, strict=True)}
-            rows.append(checked(true, pred, sigma(named))[2])
-        return np.vstack(rows)
+        named = [dict(zip(names, map(float, point), strict=True)) for point in levels]
+        return np.vstack([checked(true, pred, sigma(one))[2] for one in named])
 
     return true - pred, sigma_of

@@ -2,16 +2,12 @@
 
 from nugget import lazy_names
 
-_HOME = {
-    "Campaign": "nugget.campaign.run",
-    "KaplanMeier": "nugget.campaign.survival",
-    "fisher": "nugget.campaign.survival",
-    "holm": "nugget.campaign.survival",
-    "logrank": "nugget.campaign.survival",
-    "wilson": "nugget.campaign.survival",
-    "read_csv": "nugget.campaign.results",
-    "summarise": "nugget.campaign.summary",
-}
-
-__all__ = sorted(_HOME)
-__getattr__ = lazy_names(__name__, _HOME)
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "nugget.campaign.run": "Campaign",
+        "nugget.campaign.survival": "KaplanMeier fisher holm logrank wilson",
+        "nugget.campaign.results": "read_csv",
+        "nugget.campaign.summary": "summarise",
+    },
+)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from nugget.errors import NuggetError
 from nugget.search.config import Config, make_config
 
-#: What distinguishes no two searches of a grid, and what does it already.
+#: Settings that cannot be varied, and why.
 FIXED = {
     "search.seed": "seeds are varied by --repeats; the first is --seed",
     "search.reference": "all searches of a campaign look for the same structure",
@@ -133,7 +133,7 @@ def make_cells(base: Config, vary: Mapping[str, Sequence[str]]) -> list[Cell]:
         values = [parse(full, text) for text in texts]
         for k, value in enumerate(values):
             if value in values[:k]:
-                raise NuggetError(f"--vary {key}: {texts[k]} is there twice.")
+                raise NuggetError(f"--vary {key}: {texts[k]} is given twice.")
         axes.append([(key, full, text, value) for text, value in zip(texts, values, strict=True)])
     cells = []
     for point in itertools.product(*axes):

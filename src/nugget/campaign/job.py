@@ -1,13 +1,13 @@
-"""One search of a campaign, as a function that any worker can run, again and again.
+"""One search of a campaign, as a function that any worker can run, any number of times.
 
-Everything that it did before is in the search's directory: begun anew after a loss, it goes on from
-there, and a search that has ended is only read.
+The directory of a search holds its state: when a worker is lost, another one continues from there.
+A search that has ended is only read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,29 +15,31 @@ from typing import Any
 
 from nugget.campaign.results import Outcome, examine, has_ended, keep, read_outcome
 from nugget.errors import NuggetError
-from nugget.search.config import make_config
-from nugget.search.loop import Search, Status
+from nugget.search.config import Config, make_config, read_config
+from nugget.search.loop import Search
+from nugget.search.prepare import code_of
+from nugget.search.run import Status
 from nugget.search.store import SETTINGS, Store
 
-#: Seconds to wait for a search that another worker still has in its hands. A scheduler may give up
-#: a worker that lives on; its search is then finished by one of the two, never by both.
+#: Seconds to wait for a search that another worker holds. A scheduler may give up a worker that is
+#: still alive; its search is then finished by one of the two, never by both.
 PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told; plain data."""
+    """What a worker needs to know; plain data."""
 
     directory: str
     settings: dict[str, Any]
-    files: dict[str, str]  # names inside the directory, and where to copy them from
+    base: str  # the directory that the file names in the settings are relative to
     stop: str  # when this file is there, searches stop after the evaluation in flight
 
 
 def run_search(job: Job) -> Outcome | None:
     """Run a search to its end, from where it stands; None if it was stopped before that.
 
-    What goes wrong becomes the outcome's `error`, so that the campaign goes on.
+    An exception becomes the outcome's `error`, so that the campaign goes on.
     """
     directory = Path(job.directory)
     if Path(job.stop).exists():
@@ -66,21 +68,15 @@ def _to_the_end(directory: Path, job: Job) -> Outcome | None:
             search.stop()
 
     result = search.run(watch)
-    outcome = examine(search.config, search.store.records(), directory)
-    if result.interrupted and not has_ended(outcome, search.config, directory):
-        return None
-    return outcome
+    outcome = examine(search.store)
+    return None if result.interrupted and not has_ended(outcome, search.store) else outcome
 
 
 def _open(directory: Path, job: Job) -> Search:
     if (directory / SETTINGS).exists():
-        return Search.resume(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, source in job.files.items():
-        partial = directory / f".{name}.partial"
-        shutil.copyfile(source, partial)
-        os.replace(partial, directory / name)
-    return Search(Store.create(directory, make_config(job.settings)))
+        # The campaign's own settings were trusted when it was begun; nothing else is.
+        return Search.resume(directory, trusted=code_of(make_config(job.settings)))
+    return Search.create(make_config(job.settings), directory, Path(job.base))
 
 
 def _wait_for_others(store: Store) -> None:
@@ -99,8 +95,27 @@ def given_up(directory: Path, reason: str) -> Outcome:
     """The outcome of a search that ended with an error, with what it had done by then."""
     done = Outcome()
     if (directory / SETTINGS).exists():
-        store = Store.open(directory)
-        done = examine(store.config(), store.records(), directory)
+        with contextlib.suppress(NuggetError):  # what is damaged cannot be counted
+            done = examine(Store.open(directory))
     else:
         directory.mkdir(parents=True, exist_ok=True)
     return replace(done, error=" ".join(reason.split()))
+
+
+def check_settings(directory: Path, ours: Config) -> None:
+    """A search that is there already must be the one that the grid asks for."""
+    if not (directory / SETTINGS).exists():
+        return
+    theirs = read_config(directory / SETTINGS)
+    a, b = (config.model_dump(exclude={"execution"}) for config in (theirs, ours))
+    wrong = [
+        f"{section}.{key} is {a[section][key]!r} there and {value!r} here"
+        for section, values in b.items()
+        for key, value in values.items()
+        if a[section][key] != value
+    ]
+    if wrong:
+        raise NuggetError(
+            f"{directory} holds another search: {'; '.join(wrong[:3])}. Move it away, or give the "
+            "campaign the same settings."
+        )

@@ -1,12 +1,10 @@
-"""What came of each search of a campaign: one row, read from its directory, kept beside it."""
+"""The outcome of each search of a campaign: one row, read from its directory and cached there."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import io
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,10 +15,11 @@ from ase import Atoms
 from nugget.errors import NuggetError
 from nugget.search.config import Config
 from nugget.search.reference import is_found, read_references
-from nugget.search.store import DATABASE, LOG, SETTINGS, Record, Store, write_atomically
+from nugget.search.store import DATABASE, SETTINGS, Record, Store
+from nugget.structures.files import replacing, write_atomically
+from nugget.structures.sealed import read_sealed, write_sealed
 
 RESULT = "result.json"
-NOTHING_NEW = "nothing new to evaluate"
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,9 @@ _COLUMNS = [field.name for field in fields(Outcome)]
 
 
 def read_outcome(directory: Path) -> Outcome | None:
-    """Of a search that has ended, from its directory; None while it has not.
+    """The outcome of a search that has ended; None while it has not.
 
-    The answer is kept in the directory, so that the next look is quick; it counts as long as the
-    database has not been written to since.
+    It is cached in the directory, and valid as long as the database is not newer.
     """
     kept = _kept(directory)
     if kept is not None:
@@ -63,21 +61,21 @@ def read_outcome(directory: Path) -> Outcome | None:
     if not (directory / SETTINGS).exists() or not (directory / DATABASE).exists():
         return None
     store = Store.open(directory)
-    config = store.config()
-    outcome = examine(config, store.records(), directory)
-    if not has_ended(outcome, config, directory):
+    outcome = examine(store)
+    if not has_ended(outcome, store):
         return None
-    # A directory that belongs to somebody else can be read all the same.
-    with contextlib.suppress(PermissionError):
+    # A directory without write permission can still be read.
+    with contextlib.suppress(NuggetError):
         keep(directory, outcome)
     return outcome
 
 
-def examine(config: Config, records: Sequence[Record], directory: Path) -> Outcome:
-    """The numbers of a search as it stands."""
+def examine(store: Store, config: Config | None = None) -> Outcome:
+    """The numbers of a search as it stands, judged by other settings if `config` is given."""
+    config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
     best = min((record.energy for record in good), default=None)
-    references = read_references(config, directory)
+    references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:
         first, solution = _hits(good, references, config.search.reference_tolerance)
@@ -101,45 +99,38 @@ def examine(config: Config, records: Sequence[Record], directory: Path) -> Outco
 def _hits(
     good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None
 ) -> tuple[int | None, int | None]:
-    """First evaluations with a reference's graph, and with its energy too if that is asked for."""
+    """First evaluations with a reference's graph, and with its energy too if a tolerance is set."""
     same = [record for record in good if is_found(record, references, None)]
     close = [record for record in same if is_found(record, references, tolerance)]
     first, solution = (hits[0].iteration + 1 if hits else None for hits in (same, close))
     return first, solution
 
 
-def has_ended(outcome: Outcome, config: Config, directory: Path) -> bool:
-    """Found, budget used, or nothing left to propose (the log's last words)."""
-    if outcome.found or outcome.evaluations >= config.search.budget:
+def has_ended(outcome: Outcome, store: Store) -> bool:
+    """Found, budget used up, or nothing left to propose."""
+    if outcome.found or outcome.evaluations >= store.config().search.budget:
         return True
-    try:
-        words = (directory / LOG).read_text(encoding="utf-8").splitlines()[-2:]
-    except OSError:
-        return False
-    return len(words) == 2 and NOTHING_NEW in words[0] and words[1].endswith("finished")
+    end = store.end()
+    return end is not None and end.exhausted
 
 
 def keep(directory: Path, outcome: Outcome) -> None:
     """Write the outcome down in the search's directory."""
-    text = json.dumps(asdict(outcome), indent=1) + "\n"
-    # It can be made again from the database, so nobody waits for the disk.
-    write_atomically(directory / RESULT, text, wait=False)
+    # It can be made again from the database, so there is no need to wait for the disk.
+    write_sealed(directory / RESULT, asdict(outcome), sync=False)
 
 
 def _kept(directory: Path) -> Outcome | None:
     file = directory / RESULT
     try:
-        text = file.read_text(encoding="utf-8")
+        kept = Outcome(**read_sealed(file, ""))
         written = file.stat().st_mtime_ns
-    except FileNotFoundError:
+    except (FileNotFoundError, NuggetError, TypeError):  # damaged, or of another version
         return None
     with contextlib.suppress(FileNotFoundError):  # a search may fail before it has a database
         if (directory / DATABASE).stat().st_mtime_ns > written:
             return None
-    try:
-        return Outcome(**json.loads(text))
-    except (ValueError, TypeError):  # cut short by a power failure, or of another version
-        return None
+    return kept
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -172,12 +163,11 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def write_parquet(path: Path, rows: Sequence[Row]) -> None:
-    """The same table for those who have pyarrow."""
+    """The same table as Parquet; needs pyarrow."""
     pyarrow, parquet = load_pyarrow()
     table = [{**row.cell, "seed": row.seed, **asdict(row.outcome)} for row in rows]
-    partial = path.with_name(f".{path.name}.partial")
-    parquet.write_table(pyarrow.Table.from_pylist(table), partial)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        parquet.write_table(pyarrow.Table.from_pylist(table), partial)
 
 
 def load_pyarrow() -> tuple[Any, Any]:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nugget.campaign.grid import Cell, make_cells
-from nugget.campaign.job import Job, given_up, run_search
-from nugget.campaign.prepare import check, check_settings, copy, located, with_files
+from nugget.campaign.job import Job, check_settings, given_up, run_search
 from nugget.campaign.results import Outcome, Row, keep, read_outcome
 from nugget.campaign.survival import KaplanMeier
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig
+from nugget.evaluation.config import ExecutionConfig
+from nugget.evaluation.trust import require_trust
 from nugget.search.config import Config, make_config, write_config
-from nugget.search.store import LOG, SETTINGS, write_atomically
+from nugget.search.prepare import check, code_of, copied_names, copy_files, locate, with_files
+from nugget.search.store import LOG, SETTINGS, STATUS
+from nugget.structures.files import LOCK, locked, write_atomically
 
-CAMPAIGN, RUNS, STOP, LOCK = "campaign.toml", "runs", "stop", "lock"
+CAMPAIGN, RUNS, STOP = "campaign.toml", "runs", "stop"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Campaign:
         self.directory, self.base, self.vary, self.repeats = directory, base, vary, repeats
         self.cells = make_cells(base, vary)
         first = base.search.seed
-        # Seeds outside: all cells grow alike, and a look in between compares like with like.
+        # Seeds in the outer loop: all cells grow alike, so that interim results can be compared.
         self.members = [
             Member(cell, seed, directory / RUNS / cell.name / f"seed-{seed:04d}")
             for seed in range(first, first + repeats)
@@ -81,17 +81,17 @@ class Campaign:
     ) -> Campaign:
         """A new campaign, or one around searches that are in their places already.
 
-        File names in the settings count from `base`, then from here. All mistakes are found before
-        anything is written.
+        File names in the settings are relative to `base`, or to the present directory. All mistakes
+        are found before anything is written.
         """
         directory = Path(directory)
         if repeats < 1:
-            raise NuggetError(f"{repeats} repeats of a search are none; give 1 or more.")
-        files = located(config, base)
-        config = with_files(config, files)
+            raise NuggetError(f"--repeats is {repeats}; give 1 or more.")
+        files = locate(config, base)
+        config = with_files(config, copied_names(files))
         campaign = cls(directory, config, dict(vary), repeats)
         if (directory / CAMPAIGN).exists():
-            if _told(cls.resume(directory)) != _told(campaign):
+            if _identity(cls.resume(directory)) != _identity(campaign):
                 raise NuggetError(
                     f"{directory} holds another campaign: continue it with `nugget campaign "
                     f"--resume {directory}`, or choose another directory with --out."
@@ -102,26 +102,31 @@ class Campaign:
             for member in campaign.members:  # searches that are in their places already
                 check_settings(member.directory, campaign._config(member))
         directory.mkdir(parents=True, exist_ok=True)
-        for name, file in files.items():
-            copy(file, directory / name)
+        copy_files(files, directory)
         campaign._write()
         return campaign
 
     @classmethod
-    def resume(cls, directory: str | Path, repeats: int | None = None) -> Campaign:
-        """The campaign in this directory; `repeats` may add seeds."""
+    def resume(
+        cls, directory: str | Path, repeats: int | None = None, trust: bool = False
+    ) -> Campaign:
+        """The campaign in this directory; `repeats` may add seeds.
+
+        Settings that name code are refused unless `trust` says otherwise.
+        """
         directory = Path(directory)
         file = directory / CAMPAIGN
         try:
-            told = tomllib.loads(file.read_text(encoding="utf-8"))
-            vary = {key: [str(v) for v in values] for key, values in told["vary"].items()}
-            base, known = make_config(told["base"], str(file)), int(told["repeats"])
+            settings = tomllib.loads(file.read_text(encoding="utf-8"))
+            vary = {key: [str(v) for v in values] for key, values in settings["vary"].items()}
+            base, known = make_config(settings["base"], str(file)), int(settings["repeats"])
         except OSError:
             raise NuggetError(f"{directory} holds no campaign ({CAMPAIGN} is missing).") from None
         except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise NuggetError(
                 f"{file} is not a campaign's: it must have base, vary and repeats ({error})."
             ) from None
+        require_trust(code_of(base), str(directory), trust)
         if repeats is not None and repeats < known:
             raise NuggetError(f"{directory} has {known} repeats; --repeats can only raise that.")
         campaign = cls(directory, base, vary, repeats or known)
@@ -147,7 +152,7 @@ class Campaign:
         return self.rows()
 
     def rows(self) -> list[Row]:
-        """What is known so far, cell by cell."""
+        """All known outcomes, cell by cell."""
         order = {cell.name: k for k, cell in enumerate(self.cells)}
         members = sorted(self.members, key=lambda m: (order[m.cell.name], m.seed))
         known = self._outcomes
@@ -157,7 +162,9 @@ class Campaign:
 
     def run(self, executor: Executor, watch: Watcher | None = None) -> list[Row]:
         """Run all searches that have not ended; those that had failed are tried again."""
-        with self._locked():
+        with locked(self.directory):
+            # The clock of the file system, which may be another machine's.
+            self._begun = (self.directory / LOCK).stat().st_mtime
             (self.directory / STOP).unlink(missing_ok=True)
             try:
                 return self._run(executor, watch)
@@ -180,8 +187,8 @@ class Campaign:
                 break
             futures[executor.submit(run_search, self._job(member))] = member
             self._take(futures, watch, timeout=0.0)
-        # Nothing is cancelled when it is stopped: jobs that have not begun see that and return at
-        # once, and a Dask future cannot tell whether it has begun.
+        # Nothing is cancelled on a stop: jobs that have not begun see it and return at once, and a
+        # Dask future cannot tell whether it has begun.
         while futures:
             self._take(futures, watch, timeout=0.5)
         return self.rows()
@@ -189,7 +196,7 @@ class Campaign:
     def _take(
         self, futures: dict[Future[Any], Member], watch: Watcher | None, timeout: float
     ) -> None:
-        """Write down the searches that have ended."""
+        """Take the results of the searches that have ended."""
         done, _ = wait(futures, timeout, FIRST_COMPLETED)
         for future in done:
             member = futures.pop(future)
@@ -223,7 +230,7 @@ class Campaign:
         members = [member for member in self.members if member.cell is cell]
         known = dict(self._outcomes)  # another thread may draw while this one runs
         ended = [known[m.directory] for m in members if m.directory in known]
-        running = [m for m in members if m.directory not in known and self._moves(m.directory)]
+        running = [m for m in members if m.directory not in known and self._runs(m.directory)]
         times = [o.evaluations_to_solution or o.evaluations for o in ended]
         solved = [bool(o.found) for o in ended]
         return Progress(
@@ -236,8 +243,10 @@ class Campaign:
             KaplanMeier.of(times, solved).median if ended else None,
         )
 
-    def _moves(self, directory: Path) -> bool:
-        """Has the search written anything since this run of the campaign began?"""
+    def _runs(self, directory: Path) -> bool:
+        """Has the search written anything in this run of the campaign, and not ended since?"""
+        if (directory / STATUS).exists():
+            return False
         for name in (LOG, SETTINGS):
             try:
                 if (directory / name).stat().st_mtime >= self._begun > 0:
@@ -248,7 +257,7 @@ class Campaign:
 
     def _config(self, member: Member) -> Config:
         search = member.cell.config.search.model_copy(update={"seed": member.seed})
-        # Where it runs is the campaign's business, not the search's.
+        # The campaign decides where searches run.
         return member.cell.config.model_copy(
             update={"search": search, "execution": ExecutionConfig()}
         )
@@ -256,38 +265,24 @@ class Campaign:
     def _job(self, member: Member) -> Job:
         config = self._config(member)
         here = self.directory.absolute()
-        names = [name for name in (config.search.reference, config.system.template) if name]
         return Job(
             directory=str(member.directory.absolute()),
             settings=config.model_dump(),
-            files={name: str(here / name) for name in names},
+            base=str(here),
             stop=str(here / STOP),
         )
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with open(self.directory / LOCK, "w", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise NuggetError(f"{self.directory}: this campaign runs already.") from None
-            file.write("\n")
-            file.flush()
-            # The clock of the file system, which may be another machine's.
-            self._begun = (self.directory / LOCK).stat().st_mtime
-            yield
 
-
-def _told(campaign: Campaign) -> tuple[Any, ...]:
-    """What a campaign is, whatever runs it."""
+def _identity(campaign: Campaign) -> tuple[Any, ...]:
+    """What distinguishes campaigns: all settings but those of execution."""
     base = campaign.base.model_dump(exclude={"execution"})
     return base, {key: list(values) for key, values in campaign.vary.items()}, campaign.repeats
 
 
 def with_execution(campaign: Campaign, changed: Mapping[str, Any]) -> ExecutionConfig:
-    """Where it runs: as its settings say, but for what is given now."""
-    told = campaign.base.execution.model_dump()
-    if changed.get("kind", "dask") != "dask":  # what was told for Dask means nothing elsewhere
-        told = {key: told[key] for key in ("workers", "max_losses")}
-    told |= changed
-    return make_config({"execution": told}, "execution").execution
+    """Where a campaign runs: its own settings, overridden by `changed`."""
+    settings = campaign.base.execution.model_dump()
+    if changed.get("kind", "dask") != "dask":  # settings of Dask mean nothing elsewhere
+        settings = {key: settings[key] for key in ("workers", "max_losses", "heartbeat")}
+    settings |= changed
+    return make_config({"execution": settings}, "execution").execution

@@ -12,8 +12,6 @@ from nugget.cli._labels import known
 from nugget.errors import NuggetError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ase import Atoms
 
     from nugget.potential.potential import Potential
@@ -21,14 +19,6 @@ if TYPE_CHECKING:
 # A fit that needs more than this is announced before it begins.
 _LONG, _LARGE = 20.0, 1e9
 _FEW = 5  # different structures; a smaller training set is worth a word
-
-
-def check_writable(output: Path) -> None:
-    """Better now than after an hour of fitting."""
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise NuggetError(
-            f"The model cannot be written to {output}: no such directory, or it is one."
-        )
 
 
 def check_energies(images: list[Atoms]) -> None:

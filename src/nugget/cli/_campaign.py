@@ -15,11 +15,11 @@ from nugget.campaign.results import load_pyarrow, write_csv, write_parquet
 from nugget.campaign.run import Campaign, with_execution
 from nugget.campaign.summary import grouped, has_reference, summarise
 from nugget.cli._common import progress, table
-from nugget.cli._search import polite, told
+from nugget.cli._search import graceful_stop, read_settings
 from nugget.cli.search import _setting
 from nugget.evaluation.executors import make_executor
 from nugget.report.campaign_live import make_campaign_view
-from nugget.search.store import write_atomically
+from nugget.structures.files import replacing, write_atomically
 
 RESULTS, PARQUET, SUMMARY, FIGURE = "results.csv", "results.parquet", "summary.json", "success.png"
 
@@ -33,10 +33,11 @@ def begin(
     vary: Sequence[str],
     repeats: int,
     out: Path,
+    trust: bool = False,
 ) -> Campaign:
-    """A new campaign from what was typed."""
+    """A new campaign from the options of the command line."""
     more = dict(_setting(text) for text in settings)
-    config, base, _ = told(target, {**changed, **more})
+    config, base, _ = read_settings(target, {**changed, **more}, trust)
     return Campaign.create(config, read_vary(vary), repeats, out, base)
 
 
@@ -53,20 +54,20 @@ def follow(campaign: Campaign, where: Mapping[str, Any], live: bool, quiet: bool
         with (
             make_executor(execution) as executor,
             view or nullcontext(),
-            polite(campaign.stop, view, several=True),
+            graceful_stop(campaign.stop, view, several=True),
         ):
             campaign.run(executor, None if view is None else view.watch)
     except KeyboardInterrupt:
         return "broken off"
-    return "stopped" if campaign.stopped else "done"
+    return "interrupted" if campaign.stopped else "finished"
 
 
-def finish(campaign: Campaign, ended: str, parquet: bool, quiet: bool) -> dict[str, Any]:
+def finish(campaign: Campaign, status: str, parquet: bool) -> dict[str, Any]:
     """Write the results, the summary and the figure; the summary with where they are."""
     directory, rows = campaign.directory, campaign.rows()
     report: dict[str, Any] = {
         "directory": str(directory),
-        "ended": ended,
+        "status": status,
         "searches": len(campaign.members),
         "finished": len(rows),
         "results": str(directory / RESULTS),
@@ -80,9 +81,8 @@ def finish(campaign: Campaign, ended: str, parquet: bool, quiet: bool) -> dict[s
         from nugget.report.success_figure import success_figure
 
         figure = success_figure(grouped(rows), title=_title(campaign))
-        partial = directory / f".{FIGURE}"
-        figure.savefig(partial, dpi=150, format="png")
-        partial.replace(directory / FIGURE)
+        with replacing(directory / FIGURE) as partial:
+            figure.savefig(partial, dpi=150)
         report["figure"] = str(directory / FIGURE)
     write_atomically(directory / SUMMARY, json.dumps(report, indent=1) + "\n")
     return report
@@ -94,7 +94,7 @@ def _title(campaign: Campaign) -> str:
 
 
 def show(report: dict[str, Any]) -> None:
-    """The cells in one table, what differs, and how to go on."""
+    """The cells in one table, pairs that differ, and how to continue."""
     cells = report["cells"]
     judged = any("found" in cell for cell in cells)
     if judged:
@@ -112,7 +112,7 @@ def show(report: dict[str, Any]) -> None:
             typer.echo(f"{name}: {report[name]}")
     left = report["searches"] - report["finished"]
     again = f"nugget campaign --resume {report['directory']}"
-    if report["ended"] == "broken off":
+    if report["status"] == "broken off":
         typer.echo("The evaluations in flight are lost; all others are saved.")
     if left:
         typer.echo(f"{left} of {report['searches']} searches have not ended. To continue: {again}")

@@ -1,4 +1,4 @@
-"""What commands share: options, tables, progress bars, JSON."""
+"""What commands share: tables, progress bars, JSON."""
 
 from __future__ import annotations
 
@@ -7,28 +7,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")
-]
-Index = Annotated[
-    str, typer.Option("--index", "-i", help="Which structures of DATA: '0:100', '::10', '-1'.")
-]
-ModelFile = Annotated[
-    Path, typer.Argument(help="A model that `nugget fit` wrote.", metavar="MODEL")
-]
-DataFile = Annotated[
-    Path, typer.Argument(help="Structures: any file that ASE reads, also .gz.", metavar="DATA")
-]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust", help="Accept a model whose prior names code (module:factory) to be run."
-    ),
-]
 
 Progress = Callable[[int, int], None]
 
@@ -55,7 +36,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on stdout; all columns but the first are set right."""
+    """A table on stdout; all columns but the first are aligned right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -82,6 +63,22 @@ def facts(title: str, rows: Sequence[tuple[str, object]]) -> None:
     Console().print(made)
 
 
+class _Step:
+    """What a `progress=` argument takes: called with numbers, and told of phases."""
+
+    def __init__(self, label: str, bar: Any) -> None:
+        self._label, self._bar = label, bar
+        self._task = bar.add_task(label, total=None, count="")
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total, count=f"{done}/{total}")
+
+    def phase(self, name: str) -> None:
+        """A part of the work whose length is not known beforehand."""
+        description = f"{self._label}: {name}"
+        self._bar.reset(self._task, total=None, description=description, count="")
+
+
 @contextmanager
 def progress(label: str, shown: bool = True) -> Iterator[Progress | None]:
     """A bar on stderr, for terminals only; yields what a `progress=` argument wants."""
@@ -89,56 +86,13 @@ def progress(label: str, shown: bool = True) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    texts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
+    columns = (*texts, TimeElapsedColumn(), TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-
-        def step(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield step
-
-
-class Stages:
-    """What a long command is doing: `tell` names the stage, `step` counts within it."""
-
-    def __init__(self, bar: Any = None, task: Any = None) -> None:
-        self._bar, self._task = bar, task
-
-    def tell(self, name: str) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, description=name, completed=0, total=None)
-
-    def step(self, done: int, total: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
-
-
-@contextmanager
-def stages(shown: bool = True) -> Iterator[Stages]:
-    """A bar on stderr, for terminals only, whose text tells the stage; it moves in every stage."""
-    if not shown or not sys.stderr.isatty():
-        yield Stages()
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.progress import Progress as Bar
-
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield Stages(bar, bar.add_task("", total=None))
+        yield _Step(label, bar)
 
 
 def number(value: float | None, digits: int = 4) -> str:

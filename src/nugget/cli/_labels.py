@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nugget.errors import NuggetError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ase import Atoms
     from numpy.typing import NDArray
 
+    from nugget.potential.potential import Potential
     from nugget.potential.prediction import Prediction
 
 
@@ -67,3 +70,14 @@ def error_rows(errors: dict[str, Any]) -> list[tuple[str, str, str, str]]:
             mae, rmse = (factor * errors[f"{name}_{kind}"] for kind in ("mae", "rmse"))
             rows.append((name, f"{mae:.4g}", f"{rmse:.4g}", unit))
     return rows
+
+
+def refuse_training(potential: Potential, images: list[Atoms], allowed: bool) -> None:
+    """Errors on training structures say nothing about others: refuse them, with their number."""
+    known = int(potential.fitted.training.contains(images).sum())
+    if known and not allowed:
+        raise NuggetError(
+            f"{known} of {len(images)} structures are in the training set of the model, where "
+            "errors are smaller than elsewhere: leave them out (see --index), or add "
+            "--allow-training."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,17 +14,22 @@ import typer
 from nugget.cli._common import emit, facts
 from nugget.errors import NuggetError
 from nugget.evaluation.executors import make_executor
+from nugget.evaluation.trust import require_trust
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
 from nugget.search.config import Config, make_config, read_config
-from nugget.search.learner import Learner
-from nugget.search.loop import BEST, Result, Search, make_problem
-from nugget.search.reference import check
-from nugget.search.store import DATABASE, SETTINGS, Store
+from nugget.search.loop import Result, Search
+from nugget.search.prepare import code_of
+from nugget.search.store import BEST, DATABASE
 
 
-def told(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:
-    """The settings, the directory that their file names count from, and a name for the search."""
+def read_settings(
+    target: str, changed: dict[str, Any], trust: bool = False
+) -> tuple[Config, Path, str]:
+    """The settings, the directory that their file names are relative to, and a name.
+
+    Code that a file names needs trust; what the command line names is the user's own word.
+    """
     base, name = Path(), target
     if target.endswith(".toml") or Path(target).is_file():
         file = Path(target)
@@ -42,59 +46,15 @@ def told(target: str, changed: dict[str, Any]) -> tuple[Config, Path, str]:
             if not isinstance(branch, dict):
                 raise NuggetError(f"{key} is not an option: {section} is a value, not a section.")
         branch[option] = value
-    return make_config(tree, target), base, name
+    made = make_config(tree, target)
+    from_file = set(code_of(config))
+    require_trust([code for code in code_of(made) if code in from_file], target, trust)
+    return made, base, name
 
 
 def begin(config: Config, base: Path, name: str, out: Path | None = None) -> Search:
-    """A new search in its directory, with copies of the files that it needs.
-
-    All mistakes are found before anything is written.
-    """
-    directory = out or Path("runs") / f"{name}-seed{config.search.seed}"
-    if directory.is_file():
-        raise NuggetError(f"{directory} is a file; choose another directory with --out.")
-    if any((directory / name).exists() for name in (DATABASE, SETTINGS)):
-        raise NuggetError(
-            f"{directory} already holds a search: continue it with `nugget search --resume "
-            f"{directory}`, or choose another directory with --out or another --seed."
-        )
-    files = {
-        "template": _locate(config.system.template, base, "system.template"),
-        "reference": _locate(config.search.reference, base, "search.reference"),
-    }
-    _check(config, files)
-    # The directory is whole in itself: it may be moved, and resumed from anywhere.
-    kept = {}
-    for role, file in files.items():
-        if file is not None:
-            (directory / role).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, directory / role / file.name)
-            kept[role] = f"{role}/{file.name}"
-    system = config.system.model_copy(update={"template": kept.get("template")})
-    search = config.search.model_copy(update={"reference": kept.get("reference")})
-    config = config.model_copy(update={"system": system, "search": search})
-    return Search(Store.create(directory, config))
-
-
-def _locate(name: str | None, base: Path, option: str) -> Path | None:
-    """A file beside the settings, or from here."""
-    if name is None:
-        return None
-    for place in (base / name, Path(name)):
-        if place.is_file():
-            return place
-    where = "" if base == Path() else f" (looked in {base} and here)"
-    raise NuggetError(f"{option}: there is no file {name}{where}.")
-
-
-def _check(config: Config, files: dict[str, Path | None]) -> None:
-    """Try everything that a search needs, so that it does not fail after it has begun."""
-    system = config.system
-    if files["template"] is not None:
-        system = system.model_copy(update={"template": str(files["template"])})
-    problem = make_problem(system, Path())
-    check(config, problem, files["reference"])
-    Learner(config, problem).mixer.probabilities(problem, 0)
+    """A new search; without --out in runs/NAME-seedN."""
+    return Search.create(config, out or Path("runs") / f"{name}-seed{config.search.seed}", base)
 
 
 def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) -> Result | None:
@@ -105,12 +65,12 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
     view = None if quiet else make_view(title, total, live)
     try:
         watch = None if view is None else view.watch
-        # Processes of this machine are the search's own business; a cluster's are not.
+        # The search starts local processes itself; a cluster is started here.
         elsewhere = config.execution.kind == "dask"
         with (
             make_executor(config.execution) if elsewhere else nullcontext() as executor,
             view or nullcontext(),
-            polite(search.stop, view, config.search.in_flight > 1),
+            graceful_stop(search.stop, view, config.search.in_flight > 1),
         ):
             return search.run(watch, total, executor)
     except KeyboardInterrupt:
@@ -126,21 +86,23 @@ class _Notes(Protocol):
 
 
 @contextmanager
-def polite(stop: Callable[[], None], view: _Notes | None, several: bool = False) -> Iterator[None]:
+def graceful_stop(
+    stop: Callable[[], None], view: _Notes | None, several: bool = False
+) -> Iterator[None]:
     """Ctrl-C (or SIGTERM, as batch systems send it) stops after the evaluations in flight.
 
     A second one breaks them off.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
+        yield  # only the main thread receives signals
         return
-    asked = False
+    requested = False
 
     def handle(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
         stop()
         if view is not None:
             view.note(_SEVERAL if several else _ONE)
@@ -153,9 +115,9 @@ def polite(stop: Callable[[], None], view: _Notes | None, several: bool = False)
             signal.signal(number, handler)
 
 
-def compare(directory: Path, json: bool) -> None:
-    """Replay a search and tell what is not the same; then the exit code is 1."""
-    found = Search.replay(directory)
+def compare(directory: Path, json: bool, trust: bool = False) -> None:
+    """Replay a search and print the differences; the exit code is 1 if there are any."""
+    found = Search.replay(directory, trust)
     if json:
         emit({"proposals": found.proposals, "differences": list(found.differences)})
     else:
@@ -168,7 +130,7 @@ def compare(directory: Path, json: bool) -> None:
 
 
 def report_of(search: Search, result: Result | None) -> dict[str, Any]:
-    """How a search stands, as plain data."""
+    """How a search ended, as plain data."""
     records = search.store.records()
     good = [record for record in records if record.ok]
     best = min(good, key=lambda record: record.energy, default=None)
@@ -180,12 +142,13 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "seed": search.config.search.seed,
         "in_flight": search.config.search.in_flight,
         "evaluations": len(records),
-        "ended": "broken off" if result is None else "stopped" if result.interrupted else "done",
+        "status": "interrupted" if result is None else result.end.status,
+        "reason": "broken off" if result is None else result.end.reason,
         "best_energy": None if best is None else best.energy,
         "best_iteration": None if best is None else best.iteration,
         "best_generator": None if best is None else best.generator,
         "best_file": None if best is None else str(directory / BEST),
-        "database": str(search.store.directory / "search.db"),
+        "database": str(directory / DATABASE),
         "reference": search.config.search.reference,
         "found": None if not search.references or result is None else result.found,
         "failures": failures(records),
@@ -194,8 +157,8 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     }
 
 
-def summarise(report: dict[str, Any]) -> None:
-    """The end of a search in one table, and how to go on."""
+def summarise(report: dict[str, Any], broken_off: bool) -> None:
+    """The end of a search in one table, and how to continue."""
     rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
     if report["best_energy"] is not None:
         when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"
@@ -209,16 +172,16 @@ def summarise(report: dict[str, Any]) -> None:
     rows.append(("failures", counted(report["failures"])))
     spent = (duration(report[f"{part}_seconds"]) for part in ("surrogate", "engine"))
     rows.append(("time", "surrogate {}, engine {}".format(*spent)))
-    names = {"done": "Search ended", "stopped": "Search stopped", "broken off": "Search broken off"}
-    facts(f"{names[report['ended']]}: {report['formula']} with {report['engine']}", rows)
+    facts(f"Search {report['status']}: {report['formula']} with {report['engine']}", rows)
     again = f"nugget search --resume {report['directory']}"
-    if report["ended"] == "done":
-        if not report["found"]:
-            typer.echo(f"To search on: {again} --budget {2 * report['evaluations']}")
-    else:
-        if report["ended"] == "broken off":
-            lost = "The evaluation in flight is lost; all others are saved."
-            if report["in_flight"] > 1:
-                lost = "The evaluations in flight will be done again; all others are saved."
-            typer.echo(lost)
+    if broken_off:
+        lost = "The evaluation in flight is lost; all others are saved."
+        if report["in_flight"] > 1:
+            lost = "The evaluations in flight will be done again; all others are saved."
+        typer.echo(lost)
+    if report["status"] == "failed":
+        typer.echo(f"The search failed: {report['reason']}. Repair the engine, then: {again}")
+    if report["status"] == "interrupted":
         typer.echo(f"To continue: {again}")
+    elif report["status"] == "finished":
+        typer.echo(f"To search on: {again} --budget {2 * report['evaluations']}")

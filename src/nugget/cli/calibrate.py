@@ -3,97 +3,90 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, facts, number, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, number, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from nugget.calibration import Calibration
     from nugget.calibration.summary import Metrics
 
 
-class ObjectiveName(StrEnum):
-    calibration_error = "calibration_error"
-    nll = "nll"
-    crps = "crps"
-
-
-class MethodName(StrEnum):
-    levels = "levels"
-    scale = "scale"
+Objective = Literal["calibration_error", "nll", "crps"]
+Method = Literal["levels", "scale"]
 
 
 def calibrate(
-    model: ModelFile,
-    data: DataFile,
+    model: opt.ModelFile,
+    data: opt.DataFile,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The model file to write. Default: MODEL itself."),
-    ] = None,
-    index: Index = ":",
-    energy_key: Annotated[
-        str | None,
-        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
-    ] = None,
-    objective: Annotated[
-        ObjectiveName, typer.Option(help="What is minimised over the structures of DATA.")
-    ] = ObjectiveName.calibration_error,
-    method: Annotated[
-        MethodName,
         typer.Option(
-            help="levels: the noise levels of a committee (a projected process has one factor "
-            "only); scale: one factor on every σ."
+            "--output", "-o", help="The model to write; default: MODEL itself, with --force."
         ),
-    ] = MethodName.levels,
+    ] = None,
+    index: opt.Index = ":",
+    energy_key: opt.EnergyKey = None,
+    objective: Annotated[Objective, typer.Option(help="What is minimised.")] = "calibration_error",
+    method: Annotated[
+        Method,
+        typer.Option(help="levels: noise levels, or factor and floor; scale: one factor on σ."),
+    ] = "levels",
     forces: Annotated[
         bool,
         typer.Option(
-            "--forces/--no-forces", help="Calibrate forces (and stress), too, where DATA has them."
+            "--forces/--no-forces", help="Calibrate forces and stress, where DATA has them."
         ),
     ] = True,
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.", min=0)
-    ] = 40,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    trust: Trust = False,
-    json: Json = False,
+    resamples: opt.Resamples = 40,
+    seed: opt.RandomSeed = 0,
+    trust: opt.Trust = False,
+    allow_training: opt.AllowTraining = False,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
-    """Find the noise levels that make error bars honest, on structures not used for fitting.
+    """Make error bars honest, on structures not used for fitting.
 
     [bold]Examples[/bold]
 
-        nugget calibrate au.model validation.extxyz
+        nugget calibrate au.model validation.extxyz --force
         nugget calibrate au.model all.extxyz.gz -i 225:250 -o calibrated.model
-        nugget calibrate au.model validation.extxyz --objective nll --method scale
+        nugget calibrate au.model validation.extxyz --method scale -o scaled.model
 
-    Energies and forces that the model predicts do not change, only their uncertainty. 25 structures
-    are enough for a first calibration, but see the interval. Errors and σ are compared per atom.
-    `nugget fit` calibrates by itself, on structures that it leaves out; this command replaces that,
-    and intervals of `nugget predict --interval` then hold with their full guarantee.
+    Energies and forces that the model predicts do not change, only their
+    uncertainty. 25 structures are enough for a first calibration, but see the
+    interval. Errors and σ are compared per atom. `nugget fit` calibrates by
+    itself, on structures that it leaves out; this command replaces that, and
+    intervals of `nugget predict --interval` then hold with their full guarantee.
     """
     import numpy as np
 
     from nugget.calibration import calibrate as run
     from nugget.calibration import residuals
+    from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
 
+    target = model if output is None else output
+    refuse_existing(target, force, inputs=(data,))
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
+    refuse_training(potential, images, allow_training)
     if energy_key:
         images = relabelled(images, energy_key)
     before = residuals(potential, images).summary()
     start = time.perf_counter()
     found = run(
-        potential, images, objective.value, method=method.value,
+        potential, images, objective, method=method,
         rng=np.random.default_rng(seed), resamples=resamples,
     )  # fmt: skip
     more: dict[str, float] = {}
-    if forces and method is MethodName.levels:
+    if forces and method == "levels":
         from nugget.calibration import calibrate_components
 
         if "force_floor" in vars(potential.fitted.uncertainty.settings):
@@ -101,7 +94,6 @@ def calibrate(
                 more |= calibrate_components(potential, images, kind) or {}
     seconds = time.perf_counter() - start
     after = residuals(potential, images).summary()
-    target = model if output is None else output
     potential.save(target)
     if json:
         emit(

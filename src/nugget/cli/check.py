@@ -7,28 +7,31 @@ from typing import Annotated
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, progress, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, progress, table
 
 WRONG = 1
 
 
 def check(
-    model: ModelFile,
-    data: DataFile,
-    index: Index = "0:5",
+    model: opt.ModelFile,
+    data: opt.DataFile,
+    index: opt.Index = "0:5",
     kappa: Annotated[
         float, typer.Option(help="Of the lower confidence bound E − κσ that is checked.")
     ] = 2.0,
     tolerance: Annotated[
         float, typer.Option(help="Largest deviation, as a share of the largest component.")
     ] = 1e-5,
-    trust: Trust = False,
-    json: Json = False,
+    trust: opt.Trust = False,
+    json: opt.Json = False,
 ) -> None:
-    """Compare forces, stress and the gradients of σ and E − κσ with finite differences.
+    """Compare all gradients of a model with finite differences.
 
-    Every component of the first five structures (or of --index) is checked. The exit code is 1 if
-    any deviates by more than the tolerance.
+    Forces, stress, and the gradients of σ and E − κσ are checked.
+
+    Every component of the first five structures (or of --index) is compared.
+    The exit code is 1 if any deviates by more than the tolerance.
 
     [bold]Examples[/bold]
 

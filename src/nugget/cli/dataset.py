@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nugget.cli._common import Json, emit, facts, progress, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, progress, table
 
 if TYPE_CHECKING:
     from nugget.dataset import Recipe, Report
@@ -20,22 +21,15 @@ def dataset(
         typer.Argument(help="As Au20 or Cu3Au5; Au10-Au20 is a range, Au10-20:2 every second."),
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", help="Structures in all.", min=1)] = 100,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Directory of the data set.", metavar="DIR")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with the data set in DIR, as it was begun.", metavar="DIR"),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", "-e", help="Who labels: see `nugget engines`.")
-    ] = "gfn1-xtb",
+    out: opt.Out = None,
+    resume: opt.Resume = None,
+    engine: opt.Engine = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="For the engine, as electronic_temperature=300 (repeat for more)."),
+        typer.Option(help="For the engine, as electronic_temperature=300; repeatable."),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", "-j", help="Processes.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    seed: opt.RandomSeed = 0,
     generator: Annotated[
         list[str] | None,
         typer.Option(help="Makers of structures. Default: random_cluster and symmetric."),
@@ -54,35 +48,38 @@ def dataset(
         str, typer.Option(help="Shares of train, validation and test, as 8:1:1.")
     ] = "8:1:1",
     time_limit: Annotated[float, typer.Option(help="Seconds for one structure.")] = 600.0,
-    json: Json = False,
+    trust: opt.Trust = False,
+    json: opt.Json = False,
 ) -> None:
-    """Build a data set: structures with different bond graphs, relaxed partly, labelled, split.
+    """Build a data set of different structures, labelled and split.
 
     [bold]Examples[/bold]
 
         nugget dataset Au10-20:2 -n 300 --engine gfn1-xtb -j 2 --out gold
         nugget dataset --resume gold -j 4
-        nugget dataset --from runs/au20/search.db -n 100 --relax-steps 0 --out from-search
-        nugget dataset Cu3Au5 Cu4Au4 -n 40 --engine emt --split 225:25:50 --out alloy
+        nugget dataset --from run/search.db -n 100 --relax-steps 0 -o again
+        nugget dataset Cu3Au5 Cu4Au4 -n 40 -e emt --split 225:25:50 -o alloy
 
-    Writes train.extxyz, validation.extxyz and test.extxyz into DIR; every label, failures too, is a
-    row of DIR/dataset.db. Stop it at any time, even with kill -9: the same command goes on. A
-    larger --count extends a data set.
+    Writes train.extxyz, validation.extxyz and test.extxyz into DIR; every
+    label, failures too, is a row of DIR/dataset.db. Stop it at any time, even
+    with kill -9: the same command goes on. A larger --count extends a data set.
     """
     from nugget.dataset import Recipe, build, expanded, read_recipe
     from nugget.errors import NuggetError
+    from nugget.evaluation.trust import engine_code, require_trust
 
     if resume is not None:
         if formulas or source or out is not None:
             raise NuggetError("--resume DIR needs nothing else: the recipe is in DIR.")
         recipe, out = read_recipe(resume), resume
+        require_trust(engine_code(recipe.engine, recipe.options), str(resume), trust)
     elif out is None:
         raise NuggetError("Say where the data set goes: --out DIR (or --resume DIR).")
     else:
         recipe = Recipe(
             formulas=expanded(formulas or []),
             count=count,
-            engine=engine,
+            engine=engine or Recipe.engine,
             options=_options(option or []),
             seed=seed,
             generators=tuple(generator or Recipe.generators),

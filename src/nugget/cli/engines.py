@@ -1,23 +1,74 @@
-"""`nugget engines`: which calculators there are, and how to get those that are missing."""
+"""`nugget engines`: which calculators there are, how to get them, and whether one works."""
 
 from __future__ import annotations
 
-from nugget.cli._common import Json, emit
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nugget.cli._common import emit, facts
+from nugget.cli._options import Json
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from nugget.evaluation.outcome import Outcome
 
 
-def engines(json: Json = False) -> None:
+def engines(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this engine only, or module:factory.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="With --try: evaluate the last structure of this file."),
+    ] = None,
+    trial: Annotated[
+        bool, typer.Option("--try", help="Run one evaluation and say what came back.")
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="With --try: for the engine, as xc=PBE (repeat for more)."),
+    ] = None,
+    charge: Annotated[int, typer.Option(help="With --try: total charge, e.")] = 0,
+    spin: Annotated[
+        int | None, typer.Option(help="With --try: multiplicity 2S + 1.", min=1)
+    ] = None,
+    vacuum: Annotated[
+        float | None, typer.Option(help="With --try: Å around a structure without a cell.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(help="With --try: seconds.")] = 600.0,
+    json: Json = False,
+) -> None:
     """List the engines: what they are, whether they are installed, how to install them.
 
     [bold]Examples[/bold]
 
         nugget engines
-        nugget engines --json
+        nugget engines vasp
+        nugget engines --try gfn1-xtb
+        nugget engines --try my_module:my_factory slab.xyz --option k=4
         nugget search Au20 --engine gpaw
-        nugget search Au20 --engine my_module:my_factory
 
-    An engine gives energies and forces to a search. Besides these names, module:factory stands
-    for any function that can be imported and returns an ASE calculator.
+    An engine gives energies and forces to a search. Besides these names, module:factory stands for
+    any function that returns an ASE calculator; its module is looked for among the installed ones
+    and in the current directory. --try evaluates FILE, or a small structure, as a search would: in
+    a process and a directory of its own. The exit code is 1 if that fails.
     """
+    from nugget.errors import NuggetError
+
+    if trial:
+        if name is None:
+            raise NuggetError("Say which engine to try, as `nugget engines --try emt`.")
+        _try(name, file, option or [], json, charge, spin, vacuum, time_limit)
+    elif name is not None:
+        _show(name, json)
+    else:
+        _list(json)
+
+
+def _list(json: bool) -> None:
     from dataclasses import asdict
 
     from nugget.evaluation.engines import describe_engines
@@ -43,3 +94,78 @@ def engines(json: Json = False) -> None:
     console = Console()
     console.print(table)
     console.print("Any other ASE calculator: --engine module:factory", markup=False)
+    console.print("Its settings: nugget engines NAME. Does it work? nugget engines --try NAME")
+
+
+def _show(name: str, json: bool) -> None:
+    from nugget.evaluation.engines import get_engine
+
+    engine = get_engine(name)
+    missing = engine.missing()
+    if json:
+        told = {"name": name, "description": engine.description, "installed": missing is None}
+        more = {"missing": missing, "how_to_install": engine.how_to_install}
+        emit({**told, **more, "settings": engine.settings, "vacuum": engine.vacuum})
+        return
+    rows: list[tuple[str, object]] = [("what it is", engine.description)]
+    rows.append(("installed", "yes" if missing is None else f"no: {missing}"))
+    if engine.how_to_install:
+        rows.append(("to install it", engine.how_to_install))
+    rows.append(("options", engine.settings or "those of its function"))
+    if engine.vacuum is not None:
+        rows.append(("vacuum", f"{engine.vacuum:g} Å around structures without a cell"))
+    facts(f"Engine {name}", rows)
+
+
+def _try(name: str, file: Path | None, options: list[str], json: bool, *task: Any) -> None:
+    from nugget.cli.dataset import _options
+    from nugget.evaluation.evaluator import Evaluator
+    from nugget.structures.io import read_images
+
+    charge, spin, vacuum, time_limit = task
+    atoms = _small(name) if file is None else read_images(file, -1)[0]
+    settings = {"charge": charge, "spin": spin, "vacuum": vacuum, "time_limit": time_limit}
+    with Evaluator(name, _options(options), retries=0, **settings) as evaluator:
+        outcome = evaluator.evaluate(atoms)
+    report = _report(name, atoms, outcome)
+    if json:
+        emit(report)
+    elif outcome.ok:
+        rows = [("energy", f"{report['energy']:.6f} eV")]
+        rows.append(("largest force", f"{report['fmax']:.4g} eV/Å"))
+        if report["stress"] is not None:
+            rows.append(("stress", " ".join(f"{s:.4g}" for s in report["stress"]) + " eV/Å³"))
+        rows.append(("time", f"{outcome.seconds:.2f} s, the start of the process included"))
+        facts(f"{name} on {report['formula']}", rows)
+    else:
+        text = f"{name} on {report['formula']} failed ({outcome.failure}): {outcome.reason}"
+        typer.echo(
+            text if file else f"{text.rstrip('.')}. Another structure: --try {name} FILE.", err=True
+        )
+    if not outcome.ok:
+        raise typer.Exit(1)
+
+
+def _small(name: str) -> Atoms:
+    """A small structure: six gold atoms, or a crystal of silicon for an engine without gold."""
+    from ase.build import bulk
+    from ase.cluster import Octahedron
+
+    return bulk("Si", cubic=True) if name == "tersoff" else Octahedron("Au", 2)
+
+
+def _report(name: str, atoms: Atoms, outcome: Outcome) -> dict[str, Any]:
+    import numpy as np
+
+    results = outcome.atoms.calc.results if outcome.ok else {}
+    return {
+        "engine": name,
+        "formula": atoms.get_chemical_formula(),
+        "ok": outcome.ok,
+        "energy": results.get("energy"),
+        "fmax": float(np.linalg.norm(results["forces"], axis=1).max()) if outcome.ok else None,
+        "stress": results.get("stress"),
+        "seconds": outcome.seconds,
+        "failure": outcome.failure,
+        "reason": outcome.reason or None,
+    }

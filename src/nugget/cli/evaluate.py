@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nugget.cli._common import (
-    DataFile,
-    Index,
-    Json,
-    ModelFile,
-    Trust,
-    emit,
-    number,
-    progress,
-    table,
-)
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, number, progress, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -30,28 +22,18 @@ _GROUPS = 15
 
 
 def evaluate(
-    model: ModelFile,
-    data: DataFile,
-    index: Index = ":",
-    energy_key: Annotated[
-        str | None,
-        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
-    ] = None,
-    forces_key: Annotated[
-        str | None, typer.Option(help="Name of the forces in DATA, if not 'forces'.")
-    ] = None,
-    stress_key: Annotated[
-        str | None, typer.Option(help="Name of the stress in DATA, if not 'stress'.")
-    ] = None,
+    model: opt.ModelFile,
+    data: opt.DataFile,
+    index: opt.Index = ":",
+    energy_key: opt.EnergyKey = None,
+    forces_key: opt.ForcesKey = None,
+    stress_key: opt.StressKey = None,
     forces: Annotated[
         bool, typer.Option("--forces/--no-forces", help="Judge forces, where DATA has them.")
     ] = True,
     stress: Annotated[bool, typer.Option("--stress", help="Judge the stress, too.")] = False,
     by: Annotated[
-        str,
-        typer.Option(
-            help="Groups of structures: a key of their info, or 'formula'.", metavar="KEY"
-        ),
+        str, typer.Option(help="Groups: a key of info, or 'formula'.", metavar="KEY")
     ] = "formula",
     plot: Annotated[
         Path | None,
@@ -59,14 +41,14 @@ def evaluate(
             help="Directory for figures: calibration and parity, png and pdf.", metavar="DIR"
         ),
     ] = None,
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.", min=0)
-    ] = 200,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap and the figure.")] = 0,
-    trust: Trust = False,
-    json: Json = False,
+    resamples: opt.Resamples = 200,
+    seed: opt.RandomSeed = 0,
+    trust: opt.Trust = False,
+    allow_training: opt.AllowTraining = False,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
-    """Judge a model on labelled structures: errors, calibration, and σ against error in bins.
+    """Judge a model on labelled structures: errors and calibration.
 
     [bold]Examples[/bold]
 
@@ -80,11 +62,18 @@ def evaluate(
     import numpy as np
 
     from nugget.calibration import components, residuals, sigma_bins
+    from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
 
+    names = [f"{name}.{kind}" for name in ("calibration", "parity") for kind in ("png", "pdf")]
+    files = [] if plot is None else [plot / name for name in names]
+    for file in files:
+        if plot is not None and plot.exists():
+            refuse_existing(file, force)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
+    refuse_training(potential, images, allow_training)
     if energy_key or forces_key or stress_key:
         images = relabelled(images, energy_key, forces_key, stress_key)
     with progress("Predicting", not json) as step:
@@ -98,18 +87,15 @@ def evaluate(
     rng = np.random.default_rng(seed)
     metrics = found.summary(rng if resamples else None, max(resamples, 1))
     bins = sigma_bins(found.y_true, found.y_pred, found.y_std)
-    files: list[Path] = []
     if plot is not None:
         from nugget.report.calibration_figure import calibration_figure
-
-        plot.mkdir(parents=True, exist_ok=True)
         from nugget.report.parity_figure import parity_figure
 
+        plot.mkdir(parents=True, exist_ok=True)
         figure = calibration_figure({model.stem: found}, np.random.default_rng(seed))
-        for name, made_figure in (("calibration", figure), ("parity", parity_figure(found, parts))):
-            for suffix in ("png", "pdf"):
-                files.append(plot / f"{name}.{suffix}")
-                made_figure.savefig(files[-1], dpi=150)
+        figures = {"calibration": figure, "parity": parity_figure(found, parts)}
+        for file in files:
+            figures[file.stem].savefig(file, dpi=150)
     groups = _groups(images, by)
     split = {name: _of_group(found, parts, members) for name, members in groups.items()}
     judged = {kind: part.summary() for kind, part in parts.items()}

@@ -7,25 +7,27 @@ from typing import Annotated
 
 import typer
 
-from nugget.cli._common import Json, ModelFile, Trust, emit, facts
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts
+from nugget.cli._output import Force, refuse_existing
 
 
 def export(
-    model: ModelFile,
+    model: opt.ModelFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
-    trust: Trust = False,
-    json: Json = False,
+    trust: opt.Trust = False,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
-    """Write a model without its training set: it predicts as before, but cannot learn on.
+    """Write a small model: it predicts as before, but cannot learn on.
 
     [bold]Examples[/bold]
 
         nugget export au.model -o au-lean.model
     """
-    from nugget.cli._before_fit import check_writable
     from nugget.modelfile.file import load
 
-    check_writable(output)
+    refuse_existing(output, force, inputs=(model,))
     load(model, trust_code=trust).save(output, lean=True)
     sizes = {"model": model.stat().st_size, "lean": output.stat().st_size}
     if json:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nugget.cli._common import (
-    DataFile,
-    Index,
-    Json,
-    emit,
-    facts,
-    number,
-    progress,
-    stages,
-    table,
-)
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, number, progress, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -27,41 +18,13 @@ if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
 
-class Preset(StrEnum):
-    quick = "quick"
-    balanced = "balanced"
-    accurate = "accurate"
-    auto = "auto"
-
-
-class InducingRule(StrEnum):
-    pivoted = "pivoted"
-    cur = "cur"
-    random = "random"
-
-
-class UncertaintyKind(StrEnum):
-    posterior = "posterior"
-    label_noise = "label-noise"
-    projected_process = "projected-process"
-
-
-class Observations(StrEnum):
-    structures = "structures"
-    environments = "environments"
-
-
-def _option(name: str, text: str, panel: str) -> Any:
-    return typer.Option(name, help=text, rich_help_panel=panel)
-
-
-_DESCRIPTOR, _PROCESS, _SIGMA = "Descriptor (SOAP)", "Gaussian process", "Uncertainty"
+Preset = Literal["quick", "balanced", "accurate", "auto"]
 
 
 def fit(
-    data: DataFile,
+    data: opt.DataFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
-    index: Index = ":",
+    index: opt.Index = ":",
     forces: Annotated[
         bool | None,
         typer.Option(
@@ -70,31 +33,17 @@ def fit(
         ),
     ] = None,
     stress: Annotated[bool, typer.Option("--stress", help="Learn from stress, too.")] = False,
-    energy_key: Annotated[
-        str | None,
-        typer.Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ..."),
-    ] = None,
-    forces_key: Annotated[
-        str | None, typer.Option(help="Name of the forces in DATA, if not 'forces'.")
-    ] = None,
-    stress_key: Annotated[
-        str | None, typer.Option(help="Name of the stress in DATA, if not 'stress'.")
-    ] = None,
+    energy_key: opt.EnergyKey = None,
+    forces_key: opt.ForcesKey = None,
+    stress_key: opt.StressKey = None,
     preset: Annotated[
-        Preset,
-        typer.Option(
-            help="Range and basis. auto: chosen by the errors on structures that are left out."
-        ),
-    ] = Preset.auto,
+        Preset, typer.Option(help="Range and basis. auto: by errors on structures left out.")
+    ] = "auto",
     optimise: Annotated[
-        bool,
-        typer.Option(
-            "--optimise",
-            help="Length scale, amplitude and noise by the marginal likelihood of the energies.",
-        ),
+        bool, typer.Option("--optimise", help="Kernel and noise by the marginal likelihood.")
     ] = False,
     lean: Annotated[
-        bool, typer.Option("--lean", help="Write a small model that predicts, but cannot learn on.")
+        bool, typer.Option("--lean", help="A small model: it predicts, but cannot learn on.")
     ] = False,
     prior: Annotated[
         list[str] | None,
@@ -104,74 +53,32 @@ def fit(
             "Default: species.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
-    species: Annotated[
-        str | None,
-        _option("--species", "Elements, as 'Cu,Au'. Default: those in DATA.", _DESCRIPTOR),
-    ] = None,
-    cutoff: Annotated[
-        float | None, _option("--cutoff", "Radius of an environment, Å.", _DESCRIPTOR)
-    ] = None,
-    n_max: Annotated[
-        int | None, _option("--n-max", "Radial functions; 8 resolves far more than 3.", _DESCRIPTOR)
-    ] = None,
-    l_max: Annotated[
-        int | None,
-        _option("--l-max", "Highest angular momentum; 6 goes with n-max 8.", _DESCRIPTOR),
-    ] = None,
-    sigma: Annotated[float | None, _option("--sigma", "Width of an atom, Å.", _DESCRIPTOR)] = None,
-    length_scale: Annotated[
-        float | None, _option("--length-scale", "Of the kernel, in units of features.", _PROCESS)
-    ] = None,
-    amplitude: Annotated[
-        float | None, _option("--amplitude", "Variance θ₀ of the kernel, eV².", _PROCESS)
-    ] = None,
-    noise: Annotated[
-        float | None, _option("--noise", "Misfit of energies, eV/atom.", _PROCESS)
-    ] = None,
-    force_noise: Annotated[
-        float | None, _option("--force-noise", "Misfit of force components, eV/Å.", _PROCESS)
-    ] = None,
-    inducing: Annotated[
-        InducingRule, _option("--inducing", "How inducing points are chosen.", _PROCESS)
-    ] = InducingRule.pivoted,
-    points: Annotated[
-        int | None,
-        _option("--points", "At most so many; 1000 for cur and random.", _PROCESS),
-    ] = None,
-    tol: Annotated[
-        float | None, _option("--tol", "Pivoted: share of the variance that may be left.", _PROCESS)
-    ] = None,
-    uncertainty: Annotated[
-        UncertaintyKind,
-        _option(
-            "--uncertainty",
-            "Where error bars come from. posterior: calibrated on structures that are left out.",
-            _SIGMA,
-        ),
-    ] = UncertaintyKind.posterior,
-    members: Annotated[
-        int | None,
-        _option("--members", "Sampled committee of so many; default: the exact limit.", _SIGMA),
-    ] = None,
-    label_noise: Annotated[
-        float, _option("--label-noise", "Committee: noise on energies, eV/atom.", _SIGMA)
-    ] = 0.01,
-    prior_noise: Annotated[
-        float, _option("--prior-noise", "Committee: noise on the prior, eV/atom.", _SIGMA)
-    ] = 0.05,
-    force_label_noise: Annotated[
-        float, _option("--force-label-noise", "Committee: noise on forces, eV/Å.", _SIGMA)
-    ] = 0.05,
-    observations: Annotated[
-        Observations, _option("--observations", "Projected process: of what.", _SIGMA)
-    ] = Observations.structures,
+    seed: opt.RandomSeed = 0,
+    species: opt.Species = None,
+    cutoff: opt.Cutoff = None,
+    n_max: opt.NMax = None,
+    l_max: opt.LMax = None,
+    sigma: opt.Sigma = None,
+    length_scale: opt.LengthScale = None,
+    amplitude: opt.Amplitude = None,
+    noise: opt.Noise = None,
+    force_noise: opt.ForceNoise = None,
+    inducing: opt.Inducing = "pivoted",
+    points: opt.Points = None,
+    tol: opt.Tolerance = None,
+    uncertainty: opt.Uncertainty = "posterior",
+    members: opt.Members = None,
+    label_noise: opt.LabelNoise = 0.01,
+    prior_noise: opt.PriorNoise = 0.05,
+    force_label_noise: opt.ForceLabelNoise = 0.05,
+    observations: opt.Observations = "structures",
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Begin even if memory will not suffice.")
     ] = False,
-    json: Json = False,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
-    """Fit a potential to structures with energies (and forces, where there are any).
+    """Fit a potential to structures with energies and forces.
 
     [bold]Examples[/bold]
 
@@ -190,14 +97,12 @@ def fit(
         announce,
         check_energies,
         check_structures,
-        check_writable,
         warn_if_few,
     )
     from nugget.cli._fit_settings import Settings, make_potential
-    from nugget.modelfile.file import save
     from nugget.structures.io import read_images, relabelled
 
-    check_writable(output)
+    refuse_existing(output, force, inputs=(data,))
     images = read_images(data, index)
     if energy_key or forces_key or stress_key:
         images = relabelled(images, energy_key, forces_key, stress_key)
@@ -207,32 +112,32 @@ def fit(
     kinds: dict[str, Any] = {
         "posterior": Posterior,
         "label-noise": lambda: LabelNoise(label_noise, prior_noise, force_label_noise, members),
-        "projected-process": lambda: ProjectedProcess(observations.value),
+        "projected-process": lambda: ProjectedProcess(observations),
     }
-    if members is not None and uncertainty is UncertaintyKind.posterior:
-        uncertainty = UncertaintyKind.label_noise
+    if members is not None and uncertainty == "posterior":
+        uncertainty = "label-noise"
     few = len(images) < FEWEST
     settings = Settings(
-        Preset.balanced.value if few and preset is Preset.auto else preset.value,
+        "balanced" if few and preset == "auto" else preset,
         elements, cutoff, n_max, l_max, sigma, length_scale, amplitude,
         0.01 if few and noise is None else noise,
         0.1 if few and force_noise is None else force_noise,
-        inducing.value, points, tol, prior or ["species"], seed, optimise,
+        inducing, points, tol, prior or ["species"], seed, optimise,
     )  # fmt: skip
     warn_if_few(images)
     start = time.perf_counter()
-    with stages(not json) as stage:
-        potential = make_potential(settings, images, forces, kinds[uncertainty.value](), stage.tell)
+    with progress("Fitting", not json) as step:
+        tell = getattr(step, "phase", lambda name: None)
+        potential = make_potential(settings, images, forces, kinds[uncertainty](), tell)
         announce(potential, images, forces, anyway)
-        stage.tell("fitting")
-        honest = uncertainty is UncertaintyKind.posterior and not few
         potential.fit(
-            images, forces, stress, stage.step,
-            calibrate="loo" if honest else None, choose_noise=settings.noise_is_free,
+            images, forces, stress, step,
+            calibrate="loo" if uncertainty == "posterior" and not few else None,
+            choose_noise=settings.noise_is_free,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     report = _report(potential, images, output, seconds, not json)
-    save(potential, output, lean=lean)
+    potential.save(output, lean=lean)
     report["bytes"] = output.stat().st_size
     if json:
         emit(report)
@@ -250,9 +155,9 @@ def _report(
     from nugget.cli._labels import errors_of
 
     fitted = potential.fitted
-    learnt_forces = bool(fitted.training.has_forces.any())
+    with_forces = bool(fitted.training.has_forces.any())
     with progress("Training error", shown) as step:
-        found = potential.predict(images, forces=learnt_forces, progress=step)
+        found = potential.predict(images, forces=with_forces, progress=step)
     return {
         "model": str(output),
         "structures": len(images),

@@ -6,7 +6,8 @@ from typing import Any
 
 import typer
 
-from nugget.cli._common import Json, ModelFile, emit, facts
+from nugget.cli._common import emit, facts
+from nugget.cli._options import Json, ModelFile
 
 
 def info(model: ModelFile, json: Json = False) -> None:
@@ -86,10 +87,8 @@ def _short(value: Any) -> str:
 
 
 def _prior(settings: dict[str, Any]) -> str:
-    kind = settings["name"]
-    if kind == "sum":
+    if "parts" in settings:
         return " + ".join(_prior(part) for part in settings["parts"])
-    if kind == "species":
+    if settings["name"] == "species":
         return ", ".join(f"{symbol} {energy:.4f} eV" for symbol, energy in settings["energies"])
-    rest = ", ".join(f"{k}={v}" for k, v in settings.items() if k != "name")
-    return f"{kind}({rest})"
+    return _call(settings)

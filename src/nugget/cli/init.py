@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from nugget.cli._common import Json, emit
+from nugget.cli import _options as opt
+from nugget.cli._common import emit
+from nugget.cli._output import Force, refuse_existing
 
 
 def init(
@@ -15,9 +17,7 @@ def init(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file to write; - prints it instead.")
     ] = Path("search.toml"),
-    engine: Annotated[
-        str | None, typer.Option(help="A name from `nugget engines`, or module:factory.")
-    ] = None,
+    engine: opt.Engine = None,
     template: Annotated[
         str | None, typer.Option(help="A file with a slab: atoms are placed on it.")
     ] = None,
@@ -25,7 +25,8 @@ def init(
         str | None,
         typer.Option(help="A periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."),
     ] = None,
-    json: Json = False,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
     """Write a commented TOML file with all settings of a search.
 
@@ -36,13 +37,14 @@ def init(
         nugget init Cu3 --template slab.traj -o adsorbate.toml
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
 
-    Change what you like (or remove it: what is not there has its default), then run
-    `nugget search FILE`. An existing file is never overwritten.
+    Change what you like (or remove it: what is not there has its default), then
+    run `nugget search FILE`. An existing file is kept, unless --force.
     """
     from nugget.errors import NuggetError
     from nugget.evaluation.engines import get_engine
     from nugget.generators import Problem
     from nugget.search.config import make_config, write_config
+    from nugget.structures.files import write_atomically
 
     if template is not None and cell is not None:
         raise NuggetError("Give --template (a surface) or --cell (a bulk), not both.")
@@ -61,11 +63,8 @@ def init(
     if str(output) == "-":
         typer.echo(text, nl=False)
         return
-    try:
-        with open(output, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise NuggetError(f"{output} exists already; choose another name with -o.") from None
+    refuse_existing(output, force)
+    write_atomically(output, text)
     if json:
         emit({"config": output, "settings": config.model_dump()})
     else:

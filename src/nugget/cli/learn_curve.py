@@ -7,31 +7,32 @@ from typing import Annotated, Any
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, emit, stages, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, progress, table
+from nugget.cli._output import Force, refuse_existing
 from nugget.cli.fit import Preset
 
 
 def learn_curve(
-    data: DataFile,
-    index: Index = ":",
+    data: opt.DataFile,
+    index: opt.Index = ":",
     sizes: Annotated[
         str | None,
-        typer.Option(help="Numbers of training structures, as '25,50,100'. Default: by halving."),
+        typer.Option(help="Training structures, as '25,50,100'. Default: by halving."),
     ] = None,
-    test: Annotated[
-        float, typer.Option(help="Share of the structures that is kept for testing.")
-    ] = 0.25,
+    test: Annotated[float, typer.Option(help="Share of the structures kept for testing.")] = 0.25,
     repeats: Annotated[int, typer.Option(help="Random training sets of each size.", min=1)] = 3,
     forces: Annotated[
         bool | None, typer.Option("--forces/--no-forces", help="Learn from forces.")
     ] = None,
-    preset: Annotated[Preset, typer.Option(help="Range and basis.")] = Preset.balanced,
+    preset: Annotated[Preset, typer.Option(help="Range and basis.")] = "balanced",
     plot: Annotated[
         Path | None,
         typer.Option(help="Directory for learning_curve.png and .pdf.", metavar="DIR"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
-    json: Json = False,
+    seed: opt.RandomSeed = 0,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
     """Errors against the number of training structures, on structures that are kept apart.
 
@@ -50,18 +51,19 @@ def learn_curve(
     check_energies(images)
     wanted = [int(n) for n in sizes.replace(",", " ").split()] if sizes else None
     chosen = training_sizes(len(images), test, wanted)
-    with stages(not json) as stage:
-        stage.tell("learning curve")
+    files = [plot / f"learning_curve.{kind}" for kind in ("png", "pdf")] if plot else []
+    for file in files:
+        if plot is not None and plot.exists():
+            refuse_existing(file, force)
+    with progress("Learning curve", not json) as step:
         points = learning_curve(
             images, chosen, test=test, repeats=repeats, use_forces=forces,
-            preset=preset.value, seed=seed, progress=stage.step,
+            preset=preset, seed=seed, progress=step,
         )  # fmt: skip
-    files: list[Path] = []
     if plot is not None:
         from nugget.report.learning_figure import learning_figure
 
         plot.mkdir(parents=True, exist_ok=True)
-        files = [plot / f"learning_curve.{suffix}" for suffix in ("png", "pdf")]
         figure = learning_figure(points)
         for file in files:
             figure.savefig(file, dpi=150)

@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import typer
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 
 import nugget
 from nugget.cli._errors import handled
+from nugget.cli._terminal import plain_where_needed
 from nugget.cli.calibrate import calibrate
 from nugget.cli.campaign import campaign
 from nugget.cli.check import check
@@ -47,7 +49,11 @@ BARE = (init, engines)  # these do their work without arguments; others explain 
 
 
 class _Group(TyperGroup):
-    """Reports bad input in one line instead of a traceback."""
+    """Reports bad input in one line instead of a traceback, on terminals without σ and Å too."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        plain_where_needed(sys.stdout, sys.stderr)
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
         with handled():
@@ -80,7 +86,8 @@ def main(
 ) -> None:
     """Gaussian-process interatomic potentials that know what they do not know.
 
-    Find the structure of lowest energy, with as few expensive calculations as possible:
+    Find the structure of lowest energy, with as few expensive calculations as
+    possible:
 
         nugget search Au20
         nugget init Cu5Au8 -o settings.toml
@@ -88,9 +95,10 @@ def main(
 
     Many searches at once, and how often and how soon they succeed:
 
-        nugget campaign Au20 --vary kappa=0,2 --repeats 20 --reference known.xyz --out kappas
+        nugget campaign Au20 --vary kappa=0,2 --reference known.xyz -o kappas
 
-    Fit a potential to structures with energies and forces, predict with error bars, and check it:
+    Fit a potential to structures with energies and forces, predict with error
+    bars, and check it:
 
         nugget fit train.extxyz -o au.model
         nugget predict au.model test.extxyz -o predicted.extxyz
@@ -103,6 +111,7 @@ def main(
         nugget evaluate au.model test.extxyz --plot figures
         nugget dataset Au10-Au20 -n 300 --out gold
 
-    Structures come from any file that ASE reads (extxyz, traj, ase.db, ...), compressed or not.
-    Energies are in eV, lengths in Å. Every command has examples: nugget fit --help.
+    Structures come from any file that ASE reads (extxyz, traj, ase.db, ...),
+    compressed or not. Energies are in eV, lengths in Å. Every command has
+    examples: nugget fit --help.
     """

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nugget.cli._common import DataFile, Index, Json, ModelFile, Trust, emit, facts, progress, table
+from nugget.cli import _options as opt
+from nugget.cli._common import emit, facts, progress, table
+from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -18,48 +20,48 @@ _SHOWN = 20
 
 
 def predict(
-    model: ModelFile,
-    data: DataFile,
+    model: opt.ModelFile,
+    data: opt.DataFile,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to write structures: .extxyz, .db, .traj."),
     ] = None,
-    index: Index = ":",
+    index: opt.Index = ":",
     forces: Annotated[bool, typer.Option(help="Predict forces.")] = True,
-    stress: Annotated[bool, typer.Option("--stress", help="Predict stress, too.")] = False,
+    stress: Annotated[bool, typer.Option("--stress", help="Predict stress.")] = False,
     per_atom: Annotated[
-        bool, typer.Option("--per-atom", help="Energies of single atoms and their uncertainty.")
+        bool, typer.Option("--per-atom", help="Energies of single atoms and their σ.")
     ] = False,
     force_uncertainty: Annotated[
-        bool, typer.Option("--force-uncertainty", help="Uncertainty of every force component.")
+        bool, typer.Option("--force-uncertainty", help="σ of every force component.")
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
-            help="Intervals that hold such a share of labels, as 0.9; conformal: no Gaussian is "
-            "assumed.",
-            metavar="SHARE",
-        ),
+        typer.Option(help="Intervals that hold such a share of labels, as 0.9.", metavar="SHARE"),
     ] = None,
-    trust: Trust = False,
-    json: Json = False,
+    trust: opt.Trust = False,
+    force: Force = False,
+    json: opt.Json = False,
 ) -> None:
     """Predict energies, forces and uncertainties of structures.
 
     [bold]Examples[/bold]
 
         nugget predict au.model test.extxyz -o predicted.extxyz
-        nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.extxyz
+        nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.db
         nugget predict au.model candidates.db --interval 0.9 --json > predictions.json
 
-    In OUT, energy and forces are the predictions; info["energy_uncertainty"] is σ in eV for the
-    whole structure. Labels that DATA held are kept as reference_energy and reference_forces, and
-    the errors against them are printed.
+    In OUT, energy and forces are the predictions; info["energy_uncertainty"] is
+    σ in eV for the whole structure. Labels that DATA held are kept as
+    reference_energy and reference_forces, and the errors against them are
+    printed.
     """
     from nugget.cli._labels import errors_of, known
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, write_images
 
+    if output is not None:
+        refuse_existing(output, force, inputs=(data, model))
     potential = load(model, trust_code=trust)
     factor = None
     if interval is not None:

@@ -3,68 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from nugget.cli._common import Json, emit
+from nugget.cli import _options as opt
+from nugget.cli._common import emit
 
 INTERRUPTED = 130  # as shells number an end by Ctrl-C
 
 
 def search(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="A formula such as Au20, or a TOML file.", metavar="FORMULA|CONFIG"),
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Continue the search in this directory.", metavar="DIR")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Make all proposals of a search again and compare them."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="A new directory. Default: runs/FORMULA-seedN."
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="A name from `nugget engines`, or module:factory. Default: gfn1-xtb."),
-    ] = None,
-    budget: Annotated[
-        int | None, typer.Option(min=1, help="Evaluations with the engine, in all. Default: 150.")
-    ] = None,
-    kappa: Annotated[
-        float | None, typer.Option(help="Exploration: E − κσ is minimised. Default: 2.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same search. Default: 0.")] = None,
-    candidates: Annotated[
-        int | None, typer.Option(help="Structures relaxed per evaluation. Default: 30.")
-    ] = None,
-    in_flight: Annotated[
-        int | None, typer.Option(help="Evaluations at the same time. Default: 1.")
-    ] = None,
-    forces: Annotated[
-        bool | None,
-        typer.Option("--forces/--no-forces", help="Learn from forces too. Default: no."),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A structure: stop when it has been found."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any other setting, as search.hops=2; repeat it."
-        ),
-    ] = None,
-    live: Annotated[
-        bool, typer.Option("--live/--no-live", help="The live view, or a line per evaluation.")
-    ] = True,
-    json: Json = False,
+    target: opt.Target = None,
+    resume: opt.Resume = None,
+    replay: opt.Replay = None,
+    out: opt.Out = None,
+    engine: opt.Engine = None,
+    budget: opt.Budget = None,
+    kappa: opt.Kappa = None,
+    seed: opt.Seed = None,
+    candidates: opt.Candidates = None,
+    in_flight: opt.InFlight = None,
+    forces: opt.LearnForces = None,
+    reference: opt.Reference = None,
+    settings: opt.Settings = None,
+    trust: opt.Trust = False,
+    live: opt.Live = True,
+    json: opt.Json = False,
 ) -> None:
     """Search for the structure of lowest energy.
 
@@ -78,16 +43,19 @@ def search(
         nugget search Au20 --in-flight 4
         nugget search --replay runs/Au20-seed0
 
-    Everything is in the directory DIR: search.db with all structures (`ase gui DIR/search.db`),
-    best.extxyz, the settings and a log. Ctrl-C finishes the evaluations in flight; the search can
-    be continued then, and after a crash too, and ends as if it had never been stopped.
+    Everything is in DIR (default: runs/FORMULA-seedN): search.db with all
+    structures (`ase gui DIR/search.db`), best.extxyz, the settings and a log.
+    Ctrl-C finishes the evaluations in flight. The search can be continued then,
+    and after a crash, and ends as if it had never been stopped.
 
-    --replay needs no engine: it follows the log of a search and ends with exit code 1 if what would
-    be proposed now is not, bit for bit, what the database holds.
+    --replay needs no engine: it follows the log of a search and ends with exit
+    code 1 if what would be proposed now is not, bit for bit, what the database
+    holds.
 
-    `nugget init` writes a file with all settings; a search of a surface or a bulk needs one.
+    `nugget init` writes a file with all settings; a search of a surface or a
+    bulk needs one.
     """
-    from nugget.cli._search import begin, compare, follow, report_of, summarise, told
+    from nugget.cli._search import begin, compare, follow, read_settings, report_of, summarise
     from nugget.errors import NuggetError
     from nugget.search.loop import Search
 
@@ -108,7 +76,7 @@ def search(
             raise NuggetError(
                 "--replay DIR follows the log of a search; it takes no other options."
             )
-        compare(replay, json)
+        compare(replay, json, trust)
         return
     if resume is not None:
         if target is not None or out is not None or changed.keys() - {"search.budget"}:
@@ -116,9 +84,9 @@ def search(
                 "--resume continues a search with the settings that it was started with; only "
                 "--budget can be changed."
             )
-        running = Search.resume(resume)
+        running = Search.resume(resume, trust)
     elif target is not None:
-        running = begin(*told(target, changed), out)
+        running = begin(*read_settings(target, changed, trust), out)
     else:
         raise NuggetError(
             "Give a formula (nugget search Au20), a TOML file, --resume DIR or --replay DIR."
@@ -128,9 +96,11 @@ def search(
     if json:
         emit(report)
     else:
-        summarise(report)
+        summarise(report, broken_off=result is None)
     if result is None or result.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if result.best is None:
+        raise typer.Exit(1)
 
 
 def _setting(text: str) -> tuple[str, Any]:

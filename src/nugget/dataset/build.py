@@ -8,27 +8,26 @@ candidates, and nothing is calculated twice.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import ase.db
 import numpy as np
 from ase import Atoms
 
 from nugget.dataset.recipe import Recipe
 from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
 from nugget.errors import NuggetError
-from nugget.evaluation.evaluator import Evaluator, Outcome
+from nugget.evaluation.config import EngineConfig
+from nugget.evaluation.outcome import Outcome
+from nugget.evaluation.queue import EvaluationQueue
+from nugget.structures.database import Database
+from nugget.structures.files import locked, replacing
 from nugget.structures.io import read_images, write_images
+from nugget.structures.sealed import read_sealed, write_sealed
 
-DATABASE, RECIPE, LOCK, CANDIDATES = "dataset.db", "recipe.json", "lock", "candidates.extxyz"
+DATABASE, RECIPE, CANDIDATES = "dataset.db", "recipe.json", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
 
 # So many failures and not one success: something is wrong with the engine, not with structures.
@@ -69,30 +68,34 @@ def build(
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         _check(folder, recipe)
         streams = _streams(folder, recipe)
-        # No lock file of ASE's: one left by a killed process would block the next for ever.
-        database = ase.db.connect(folder / DATABASE, use_lock_file=False)
-        known = {(row.stream, row.candidate): _result(row) for row in database.select()}
+        database = Database(folder / DATABASE)
+        known = dict(map(_labelled, _rows(database)))
         before = len(known)
 
         def advance() -> None:
             if progress is not None:
                 progress(sum(len(s.accepted) for s in streams), recipe.count)
 
-        with Evaluator(
-            recipe.engine, recipe.options, time_limit=recipe.time_limit,
-            relax_steps=recipe.relax_steps, workers=workers,
-        ) as evaluator:  # fmt: skip
+        engine = EngineConfig(
+            name=recipe.engine,
+            options=recipe.options,
+            time_limit=recipe.time_limit,
+            relax_steps=recipe.relax_steps,
+        )
+        with EvaluationQueue(engine, workers, directory=folder) as queue:
             # Only now: a recipe that cannot work leaves nothing behind.
-            _write_recipe(folder, recipe)
-            now = _work(streams, known, database, evaluator, workers, advance)
+            write_sealed(folder / RECIPE, recipe.to_dict())
+            if not database.path.exists():
+                Database.create(database.path, {})
+            now = _work(streams, known, database, queue, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
             _write(folder / f"{name}.extxyz", images)
-        rows = list(database.select())
-    kinds = [str(row.failure) for row in rows if "failure" in row.key_value_pairs]
+        columns = [pairs for _, pairs in _rows(database)]
+    kinds = [str(pairs["failure"]) for pairs in columns if "failure" in pairs]
     return Report(
         directory=str(folder),
         wanted=recipe.count,
@@ -102,7 +105,7 @@ def build(
         failures={kind: kinds.count(kind) for kind in sorted(set(kinds))},
         labelled_now=now,
         labelled_before=before,
-        engine_seconds=sum(float(row.seconds) for row in rows),
+        engine_seconds=sum(float(pairs["seconds"]) for pairs in columns),
     )
 
 
@@ -111,48 +114,39 @@ def read_recipe(directory: str | Path) -> Recipe:
     path = Path(directory) / RECIPE
     if not path.is_file():
         raise NuggetError(f"{directory} holds no data set ({RECIPE} is missing).")
-    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    return Recipe.from_dict(read_sealed(path, "bring it back from a copy, or begin anew elsewhere"))
 
 
 def _work(
     streams: list[Stream],
     known: dict[tuple[str, int], Atoms | str],
-    database: Any,
-    evaluator: Evaluator,
-    workers: int,
+    database: Database,
+    queue: EvaluationQueue,
     advance: Callable[[], None],
 ) -> int:
     """Label candidates until every stream has enough; the number of new labels."""
-    running: dict[Future[Outcome], tuple[Stream, int]] = {}
-    made = failed = 0
-    pool = ThreadPoolExecutor(workers)
-    try:
-        while True:
-            while len(running) < workers and (found := _next(streams, known)) is not None:
-                stream, k, atoms = found
-                running[pool.submit(evaluator.evaluate, atoms)] = (stream, k)
-            advance()
-            if not running:
-                return made
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                stream, k = running.pop(done)
-                outcome = done.result()
-                _record(database, stream, k, outcome)
-                made += 1
-                failed += not outcome.ok
-                if made == failed == _HOPELESS:
-                    raise NuggetError(
-                        f"The engine failed {failed} times out of {made}, last with "
-                        f"{outcome.failure}: {outcome.reason}."
-                    )
-                stream.take(k, outcome.atoms if outcome.ok else FAILED)
-    except BaseException:
-        # Ctrl-C: do not wait for engines under way.
-        pool.shutdown(wait=False, cancel_futures=True)
-        evaluator.close()
-        raise
-    finally:
-        pool.shutdown()
+    running: dict[int, tuple[Stream, int]] = {}
+    submitted = made = failed = 0
+    while True:
+        while len(queue) < queue.width and (found := _next(streams, known)) is not None:
+            stream, k, atoms = found
+            running[submitted] = (stream, k)
+            queue.submit(submitted, atoms)
+            submitted += 1
+        advance()
+        if not running:
+            return made
+        key, outcome = queue.next()
+        stream, k = running.pop(key)
+        _record(database, stream, k, outcome)
+        made += 1
+        failed += not outcome.ok
+        if made == failed == _HOPELESS:
+            raise NuggetError(
+                f"The engine failed {failed} times out of {made}, last with "
+                f"{outcome.failure}: {outcome.reason}."
+            )
+        stream.take(k, outcome.atoms if outcome.ok else FAILED)
 
 
 def _next(
@@ -168,7 +162,7 @@ def _next(
     return None
 
 
-def _record(database: Any, stream: Stream, k: int, outcome: Outcome) -> None:
+def _record(database: Database, stream: Stream, k: int, outcome: Outcome) -> None:
     pairs: dict[str, Any] = {
         "stream": stream.name,
         "candidate": k,
@@ -177,15 +171,26 @@ def _record(database: Any, stream: Stream, k: int, outcome: Outcome) -> None:
     }
     if outcome.failure is not None:
         pairs["failure"] = outcome.failure
-    database.write(outcome.atoms, key_value_pairs=pairs, data={"reason": outcome.reason})
+    database.write(outcome.atoms, pairs, {"reason": outcome.reason})
 
 
-def _result(row: Any) -> Atoms | str:
-    if "failure" in row.key_value_pairs:
-        return FAILED
-    atoms: Atoms = row.toatoms()
-    atoms.info = {name: row[name] for name in ("generator", "stream", "candidate")}
-    return atoms
+def _rows(database: Database) -> list[tuple[Atoms, dict[str, Any]]]:
+    """Structures and columns of all rows; none before the first label."""
+    if not database.path.exists():
+        return []
+    rows = [(atoms, pairs) for atoms, pairs, _ in database.rows()]
+    if not all(
+        {"stream", "candidate", "generator", "seconds"} <= pairs.keys() for _, pairs in rows
+    ):
+        raise NuggetError(f"{database.path} is not a data set's: columns are missing.")
+    return rows
+
+
+def _labelled(row: tuple[Atoms, dict[str, Any]]) -> tuple[tuple[str, int], Atoms | str]:
+    """Stream, number and result of a candidate."""
+    atoms, pairs = row
+    atoms.info = {name: pairs[name] for name in ("generator", "stream", "candidate")}
+    return (pairs["stream"], pairs["candidate"]), FAILED if "failure" in pairs else atoms
 
 
 def _streams(folder: Path, recipe: Recipe) -> list[Stream]:
@@ -228,14 +233,19 @@ def _write(path: Path, images: list[Atoms]) -> None:
     if not images:
         path.unlink(missing_ok=True)
         return
-    partial = path.with_name(f"partial-{path.name}")
-    write_images(partial, images)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        write_images(partial, images)
 
 
 def _check(folder: Path, recipe: Recipe) -> None:
     """A data set goes on with the recipe that it was begun with; only its count may grow."""
     if not (folder / RECIPE).exists():
+        for name in (DATABASE, *(f"{part}.extxyz" for part in PARTS)):
+            if (folder / name).exists():
+                raise NuggetError(
+                    f"{folder / name} exists already, and is not of a data set with a recipe; "
+                    "choose another directory with --out."
+                )
         return
     old = read_recipe(folder)
     if different := recipe.differs_from(old):
@@ -246,23 +256,3 @@ def _check(folder: Path, recipe: Recipe) -> None:
         )
     if recipe.count < old.count:
         raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
-
-
-def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    path = folder / RECIPE
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(recipe.to_dict(), indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the kernel frees the lock of a killed one."""
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise NuggetError(
-                f"{folder} is in use by another process: wait for it, or stop it."
-            ) from None
-        yield

@@ -1,4 +1,4 @@
-"""What a data set is made of: plain settings, checked once, kept beside the data."""
+"""What a data set is made of: plain settings, checked once, kept with the data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ase.formula import Formula
-
 from nugget.errors import NuggetError
+from nugget.generators.composition import count_atoms
 
 _RANGE = re.compile(r"([A-Z][a-z]?)(\d+)-(?:\1)?(\d+)(?::(\d+))?")
 
@@ -51,10 +50,7 @@ class Recipe:
             raise NuggetError("There is nothing to make; give formulas such as Au10, or sources.")
         contents = set()
         for formula in self.formulas:
-            try:
-                contents.add(frozenset(Formula(formula).count().items()))
-            except ValueError as error:
-                raise NuggetError(f"{formula!r} is not a formula such as Au20.") from error
+            contents.add(frozenset(count_atoms(formula).items()))
         if len(contents) < len(self.formulas):
             raise NuggetError(f"A composition occurs twice in {' '.join(self.formulas)}.")
         least = max(1, 0 if self.sources else len(self.formulas))

@@ -1,10 +1,10 @@
-"""The way back from coefficients to positions, four pairs at a time; `_loops` has the layout."""
+"""Backward from coefficients to positions, four pairs at a time; `_loops` has the layout."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, broadcast, load, store, store_columns, transpose
 from nugget.descriptors._basis import (
@@ -12,17 +12,13 @@ from nugget.descriptors._basis import (
     harmonics_gradient,
     interval,
     next_four,
-    padded,
     radial_slope,
     radial_value,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
-
-@njit(cache=True, fastmath=FAST)
-def coefficients_adjoint(
+@njit(fastmath=FAST, forceinline=True)
+def coefficients_vjp(
     bar: Floats,
     positions: Floats,
     species: Ints,
@@ -44,13 +40,13 @@ def coefficients_adjoint(
     """∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3) of Σ bar·c.
 
     For structures from first to end, whose atoms bar holds; strain has to be 0 before.
-    With C̄ the sum of what both ends of a pair ask for, g = ∂/∂d is
+    With C̄ the cotangents of both ends of a pair added up, g = ∂/∂d is
     Σ_lm (Σ_n C̄_nlm h'_nl) S_lm d/r + Σ_lm (Σ_n C̄_nlm h_nl) ∇S_lm. By strain it is Σ g dᵀ over
     pairs; with d = x_b + shift − x_a that is the sum over atoms of (∂/∂x) xᵀ, and g shiftᵀ of pairs
     that have a shift. Vectors hold one number of each of four pairs: sums over n stay in a lane.
     """
     n_rhs, n_atoms, n_species = bar.shape[:3]
-    l_max, width = len(degrees) - 1, padded(len(radials))
+    l_max, width = len(degrees) - 1, (len(radials) + 3) // 4 * 4
     n_lm = (l_max + 1) ** 2
     begin, inverse_step = offsets[first], len(table) / cutoff
     by_row = bar.reshape((n_rhs, n_atoms * n_species, n_lm * width))
@@ -106,7 +102,7 @@ def coefficients_adjoint(
                     by_position[rhs, atom, axis] = found[axis]
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _radials(d: Floats, table: Floats, inverse_step: float, h: Floats, slope: Floats) -> None:
     """h_nl and ∂h_nl/∂u of four pairs, at l·n + n', with u = r·inverse_step."""
     last = len(table) - 1
@@ -122,13 +118,13 @@ def _radials(d: Floats, table: Floats, inverse_step: float, h: Floats, slope: Fl
         store_columns(slope, n, a, b, radial_slope(t2, n, u2), radial_slope(t3, n, u3))
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _contract(
     bar: Floats, rows: Ints, h: Floats, slope: Floats, solid: Floats, gradient: Floats,
     l_max: int, n_max: int,
 ) -> tuple[Vec4, Vec4, Vec4, Vec4]:  # fmt: skip
     """Σ_lm (Σ_n C̄ h') S_lm and Σ_lm (Σ_n C̄ h) ∇S_lm of four pairs, C̄ = bar[rows₀] ± bar[rows₁]."""
-    width = padded(n_max)
+    width = (n_max + 3) // 4 * 4
     a0, a1, a2, a3 = rows[0, 0], rows[0, 1], rows[0, 2], rows[0, 3]
     b0, b1, b2, b3 = rows[1, 0], rows[1, 1], rows[1, 2], rows[1, 3]
     zero = broadcast(0.0)
@@ -170,7 +166,7 @@ def _contract(
     return along, by_x, by_y, by_z
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _add_outer(out: Floats, u: Floats, v: Floats) -> None:
     for a in range(3):
         for b in range(3):

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, broadcast, load, store
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Closer than this, two atoms are one by mistake (Å).
 TOO_CLOSE = 0.1
 
 
-@njit(cache=True, inline="always")
-def padded(n_max: int) -> int:
-    """Room for n_max radial functions: a multiple of four, so that they go four at a time."""
-    return (n_max + 3) // 4 * 4
-
-
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def next_four(
     p: int, end: int, positions: Floats, i: Ints, j: Ints, shift: Floats, cutoff: float,
     d: Floats, pair: Ints,
@@ -46,33 +37,34 @@ def next_four(
             count += 1
         p += 1
     for lane in range(count, 4):
-        d[:, lane] = d[:, 0]
+        for line in range(4):
+            d[line, lane] = d[line, 0]
         pair[lane] = pair[0]
     return p, count, close
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def interval(r: float, inverse_step: float, last: int) -> tuple[int, float]:
     """The interval of `radial.table` that holds r, and where in it: u in [0, 1]."""
     k = min(int(r * inverse_step), last)
     return k, r * inverse_step - k
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def radial_value(c: Floats, q: int, u: float) -> Vec4:
     """h_nl for four n from one interval (6, q) of `radial.table`, at u in [0, 1] within it."""
     high = load(c, 2, q) + u * (load(c, 3, q) + u * (load(c, 4, q) + u * load(c, 5, q)))
     return load(c, 0, q) + u * (load(c, 1, q) + u * high)
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def radial_slope(c: Floats, q: int, u: float) -> Vec4:
     """∂h_nl/∂u for four n."""
     high = 3.0 * load(c, 3, q) + u * (4.0 * load(c, 4, q) + (5.0 * u) * load(c, 5, q))
     return load(c, 1, q) + u * (2.0 * load(c, 2, q) + u * high)
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def harmonics(d: Floats, l_max: int, norm: Floats, q: Floats, xy: Floats, solid: Floats) -> None:
     """Real solid harmonics r^l Y_lm up to l_max of four pairs: solid[lm].
 
@@ -104,7 +96,7 @@ def harmonics(d: Floats, l_max: int, norm: Floats, q: Floats, xy: Floats, solid:
             store(solid, middle - m, 0, p * load(xy, 2 * m + 1, 0))
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def harmonics_gradient(
     d: Floats, l_max: int, norm: Floats, q: Floats, xy: Floats, gradient: Floats
 ) -> None:

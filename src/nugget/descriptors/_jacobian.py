@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import store
+from nugget.descriptors import _reference
 from nugget.descriptors._basis import (
     harmonics,
     harmonics_gradient,
     interval,
     next_four,
-    padded,
     radial_slope,
     radial_value,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
-
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.jacobian, fastmath=FAST)
 def jacobian(
     c: Floats,
     positions: Floats,
@@ -43,7 +40,7 @@ def jacobian(
     the neighbour by u changes the centre's features by u·J; moving the centre by u, by −u·J.
     """
     l_max = len(factor) - 1
-    n_species, width = c.shape[1], padded(n_max)
+    n_species, width = c.shape[1], (n_max + 3) // 4 * 4
     n_nu = n_species * n_max
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff

@@ -10,28 +10,25 @@ tuples: those are known to the compiler, which then unrolls the short loops.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit, part_end
 from nugget._compiled.simd import load, store
-from nugget.descriptors._adjoint import coefficients_adjoint
+from nugget.descriptors import _reference
+from nugget.descriptors._adjoint import coefficients_vjp
 from nugget.descriptors._basis import (
     TOO_CLOSE,
     harmonics,
     interval,
     next_four,
-    padded,
     radial_value,
 )
-from nugget.descriptors._power import power_spectrum, power_spectrum_adjoint
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nugget.descriptors._power import power_spectrum, power_spectrum_vjp
 
 _AT_A_TIME = 2**15  # gradients by coefficients that are made together
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.forward, fastmath=FAST)
 def forward(
     positions: Floats,
     numbers: Ints,
@@ -48,7 +45,7 @@ def forward(
     n_species: int,
     factor: Floats,
 ) -> tuple[Ints, int, Floats, int, Floats]:
-    """The whole way from pairs to features in one call: for a small cluster calls cost time."""
+    """Pairs to features in one call: for a small cluster calls cost time."""
     species, missing = lookup(known, numbers)
     if missing >= 0:
         return species, missing, np.empty((0, 0, 0)), -1, np.empty((0, 0))
@@ -58,7 +55,7 @@ def forward(
     return species, missing, c, close, power_spectrum(c, factor, radials)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.backward, fastmath=FAST)
 def backward(
     grad: Floats,
     c: Floats,
@@ -76,7 +73,7 @@ def backward(
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
 ) -> tuple[Floats, Floats]:
-    """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3).
+    """Features to positions: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3).
 
     Some structures at a time, so that the gradients by c, which are as large as c, stay in the
     cache and never take more memory than that.
@@ -85,11 +82,11 @@ def backward(
     by_position = np.empty((n_rhs, len(positions), 3))
     strain = np.zeros((n_rhs, n_structures, 3, 3))
     rows = _AT_A_TIME // (n_rhs * c.shape[1] * c.shape[2])
-    s = 0
+    s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n_structures:
         end = part_end(offsets, s, rows)
-        coefficients_adjoint(
-            power_spectrum_adjoint(c, grad, factor, radials, offsets[s], offsets[end]),
+        coefficients_vjp(
+            power_spectrum_vjp(c, grad, factor, radials, offsets[s], offsets[end]),
             positions, species, offsets, pair_offsets, s, end, i, j, shift, table, norm, cutoff,
             degrees, radials, by_position, strain,
         )  # fmt: skip
@@ -97,7 +94,7 @@ def backward(
     return by_position, strain
 
 
-@njit(cache=True)
+@njit(forceinline=True)
 def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     """Entry of each atomic number, and the first atom without one (−1 if there is none)."""
     index = np.empty(len(numbers), dtype=np.int64)
@@ -109,7 +106,7 @@ def lookup(known: Ints, numbers: Ints) -> tuple[Ints, int]:
     return index, missing
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(reference=_reference.coincident, fastmath=FAST)
 def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: Floats) -> Ints:
     """Structures in which two atoms are closer than TOO_CLOSE."""
     found = np.zeros(len(pair_offsets) - 1, dtype=np.bool_)
@@ -117,13 +114,14 @@ def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: F
         for p in range(pair_offsets[s], pair_offsets[s + 1]):
             square = 0.0
             for axis in range(3):
-                square += (positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]) ** 2
+                d = positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]
+                square += d * d
             if square < TOO_CLOSE * TOO_CLOSE:
                 found[s] = True
     return np.flatnonzero(found)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def coefficients(
     positions: Floats,
     species: Ints,
@@ -139,7 +137,7 @@ def coefficients(
     n_species: int,
 ) -> tuple[Floats, int]:
     """c[atom, species, lm·n + n'], and the first pair that is too close (−1 if there is none)."""
-    l_max, n_max, width = len(degrees) - 1, len(radials), padded(len(radials))
+    l_max, n_max, width = len(degrees) - 1, len(radials), (len(radials) + 3) // 4 * 4
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff
     c = np.zeros((len(positions), n_species, n_lm * width))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, broadcast, load, store, store_columns, transpose, vector
-from nugget.descriptors._basis import padded
-
-Floats = NDArray[np.float64]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST, forceinline=True)
 def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Floats:
     """x = factor_l Σ_m c_lmν c_lmν' with ν ≤ ν', in DScribe's order: species pair, l, n, n'."""
-    n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), padded(len(radials))
+    n_atoms, n_species, n_max, width = len(c), c.shape[1], len(radials), (len(radials) + 3) // 4 * 4
     n_nu = n_species * n_max
     x = np.empty((n_atoms, len(factor) * n_nu * (n_nu + 1) // 2))
     line = np.empty((1, width))
@@ -38,8 +35,8 @@ def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Float
     return x
 
 
-@njit(cache=True, fastmath=FAST)
-def power_spectrum_adjoint(
+@njit(fastmath=FAST, forceinline=True)
+def power_spectrum_vjp(
     c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...], begin: int, end: int
 ) -> Floats:
     """∂/∂c of Σ grad·x for atoms from begin to end, (R, end − begin, …), for R gradients.
@@ -47,7 +44,7 @@ def power_spectrum_adjoint(
     Vectors hold one number of each of four atoms: ct has their c, and g[l, ν', a, n] the gradient
     by c_lmν c_lmν' with ν = (a, n), as a whole matrix.
     """
-    n_species, n_max, width = c.shape[1], len(radials), padded(len(radials))
+    n_species, n_max, width = c.shape[1], len(radials), (len(radials) + 3) // 4 * 4
     n_lm, last = len(factor) ** 2, end - 1
     bar = np.empty((len(grad), end - begin, n_species, n_lm * width))
     ct = np.empty((n_species * n_lm * width, 4))
@@ -79,13 +76,13 @@ def power_spectrum_adjoint(
     return bar
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _as_matrices(
     g0: Floats, g1: Floats, g2: Floats, g3: Floats, factor: Floats, n_species: int, n_max: int,
     out: Floats,
 ) -> None:  # fmt: skip
     """Gradients of four atoms by all c_ν c_ν', ν = (a, n): out[l, ν', a, n] as one long axis."""
-    width, n_nu, f = padded(n_max), n_species * n_max, 0
+    width, n_nu, f = (n_max + 3) // 4 * 4, n_species * n_max, 0
     for a in range(n_species):
         for b in range(a, n_species):
             for degree in range(len(factor)):
@@ -100,13 +97,13 @@ def _as_matrices(
                         f += 1
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _products(
     ct: Floats, g: Floats, degree: int, lm: int, n_lm: int, a: int, n: int, n_species: int,
     n_max: int,
 ) -> tuple[Vec4, Vec4, Vec4, Vec4]:  # fmt: skip
     """Σ_ν' g[l, ν', a, n …] c_lmν' for four n; one vector for each of the four atoms."""
-    width, n_nu, zero = padded(n_max), n_species * n_max, broadcast(0.0)
+    width, n_nu, zero = (n_max + 3) // 4 * 4, n_species * n_max, broadcast(0.0)
     p0, p1, p2, p3 = zero, zero, zero, zero
     for b in range(n_species):
         for k in range(n_max):

@@ -18,7 +18,8 @@ from ase.data import atomic_numbers, chemical_symbols
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 
 class Descriptor(Protocol):

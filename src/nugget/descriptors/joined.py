@@ -14,7 +14,8 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget.descriptors.base import Descriptor, Environments, Jacobian
 from nugget.errors import NuggetError
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs, as_batch, find_pairs
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, find_pairs
 
 
 @registered("descriptor")

@@ -7,14 +7,13 @@ from numpy.typing import NDArray
 from scipy.linalg import inv, sqrtm
 from scipy.special import gamma
 
-from nugget.descriptors._basis import padded
 from nugget.errors import NuggetError
 
 Floats = NDArray[np.float64]
 
 
 def basis(cutoff: float, n_max: int, l_max: int) -> tuple[Floats, Floats]:
-    """Exponents α_nl and Löwdin coefficients β_l = S_l^{−1/2} (DESIGN.md section 3).
+    """Exponents α_nl and Löwdin coefficients β_l = S_l^{−1/2}.
 
     Shapes (l_max+1, n_max) and (l_max+1, n_max, n_max). Each primitive decays to 10⁻³ at r_n.
     """
@@ -84,7 +83,7 @@ def table(
     r = np.linspace(0.0, cutoff, intervals + 1)
     h, dh, ddh = expansion(r, cutoff, sigma, alpha, beta)
     centre = np.ascontiguousarray(h[0, 0])
-    room = ((0, 0), (0, 0), (0, padded(n_max) - n_max))
+    room = ((0, 0), (0, 0), (0, -n_max % 4))
     h, dh, ddh = (np.pad(v, room) for v in (h, dh, ddh))
     f, g, s = (v.reshape(intervals + 1, -1) for v in (h, dh * step, ddh * step**2))
     rise, g0, g1, s0, s1 = f[1:] - f[:-1], g[:-1], g[1:], s[:-1], s[1:]

@@ -17,7 +17,8 @@ from nugget.descriptors._basis import TOO_CLOSE
 from nugget.descriptors.base import Jacobian, ordered_species, refuse_element, species_index
 from nugget.errors import NuggetError
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs, as_batch, find_pairs
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, find_pairs
 
 # Knots of the radial tables per Å at sigma = 1: the interpolation error stays below 1e-11.
 _KNOTS = 25

@@ -13,7 +13,8 @@ from ase import Atoms
 from nugget._compiled.arrays import Floats, Ints
 from nugget.descriptors.base import Descriptor, Environments, Jacobian
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 
 @registered("descriptor")

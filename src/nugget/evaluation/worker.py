@@ -1,4 +1,4 @@
-"""A process that evaluates structures, and the handle on it.
+"""Handle on a process that evaluates structures (`nugget.evaluation.child`).
 
 Parent and child exchange lines of JSON: requests through the child's stdin, replies through a pipe
 of their own. Whatever the engine prints goes to a nameless file, whose last line is kept as the
@@ -16,19 +16,18 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict
-from math import ceil
-from typing import Any
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from ase import Atoms
-from ase.io.jsonio import decode, encode
+from ase.io.jsonio import encode
 
-from nugget.evaluation.evaluator import Outcome, Task, _atoms_dict, _atoms_from, run_engine
+from nugget.evaluation.outcome import Outcome, atoms_dict
+from nugget.evaluation.run import Task
+from nugget.evaluation.scratch import Scratch
 
 #: Seconds that a process may take to start and import its engine.
 START_LIMIT = 120.0
-# The child ends itself this long after its time limit, should the parent be gone by then.
-_GRACE = 60.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -43,16 +42,16 @@ class _TimedOut(Exception):
 class Worker:
     """Handle on one child process, started when first needed and again after each loss.
 
-    `ask` belongs to one thread at a time; `close` may be called from any.
+    `evaluate` belongs to one thread at a time; `close` may be called from any.
     """
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, scratch: Scratch) -> None:
+        self._task, self._scratch = task, scratch
         self._process: subprocess.Popen[bytes] | None = None
         self._replies = -1
         self._buffer = b""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
-        self._asking = threading.Lock()
+        self._busy = threading.Lock()
         self._closed = False
 
     @property
@@ -60,49 +59,74 @@ class Worker:
         """Process id of the child, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def ask(self, atoms: Atoms, time_limit: float) -> Outcome:
-        """The outcome for one structure; a hang or a death is an outcome too."""
-        with self._asking:
+    def evaluate(self, atoms: Atoms, time_limit: float, fresh: bool = False) -> Outcome:
+        """The outcome for one structure; a hang or a death is an outcome too.
+
+        `fresh` begins with a new process. Files of the engine go to a scratch directory, whose
+        path is part of the reason if it is kept after a failure.
+        """
+        with self._busy:
             begun = time.perf_counter()
-            limit = START_LIMIT
             try:
-                # Lost while idle: nothing was under way, so that is no failure of the structure.
-                if self._process is not None and _ended(self._process, 0.0):
-                    self._discard()
-                if self._process is None:
-                    self._start()
-                limit = time_limit
-                return self._converse(atoms, time_limit)
-            except _TimedOut:
+                directory = self._scratch.make()
+            except OSError as error:
+                reason = (
+                    f"the scratch directory {self._scratch.base} cannot be made "
+                    f"({error.strerror}); choose another with engine.scratch"
+                )
+                return Outcome(atoms.copy(), "exception", reason)
+            outcome = None
+            try:
+                outcome = self._attempt(atoms, time_limit, directory, fresh)
+            finally:
+                failed = outcome is not None and not outcome.ok and not self._closed
+                kept = self._scratch.finish(directory, failed, self._output() if failed else b"")
+            if failed and kept is not None:
+                outcome = replace(outcome, reason=f"{outcome.reason} (files in {kept})")
+            return replace(outcome, seconds=time.perf_counter() - begun)
+
+    def _attempt(self, atoms: Atoms, time_limit: float, directory: Path, fresh: bool) -> Outcome:
+        limit = START_LIMIT
+        try:
+            # Lost while idle: nothing was under way, so that is no failure of the structure.
+            if self._process is not None and (fresh or _ended(self._process, 0.0)):
                 self._discard()
-                reason = f"no answer within {limit:g} s"
-                return Outcome(atoms.copy(), "timeout", reason, time.perf_counter() - begun)
-            except _Died:
-                reason = self._obituary()
-                return Outcome(atoms.copy(), "died", reason, time.perf_counter() - begun)
-            except BaseException:
-                # Ctrl-C in the parent: a late reply must not be taken for the next structure's.
-                self._discard()
-                raise
+            if self._process is None:
+                self._start()
+            limit = time_limit
+            return self._converse(atoms, time_limit, directory)
+        except _TimedOut:
+            self._discard()
+            return Outcome(atoms.copy(), "timeout", f"no answer within {limit:g} s")
+        except _Died:
+            return Outcome(atoms.copy(), "died", self._obituary())
+        except BaseException:
+            # Ctrl-C in the parent: a late reply must not be taken for the next structure's.
+            self._discard()
+            raise
 
     def close(self) -> None:
-        """End the child for good; an `ask` under way in another thread returns "died"."""
+        """End the child for good; an evaluation under way in another thread returns "died"."""
         self._closed = True
         process = self._process
         if process is not None:
-            _kill(process)  # only the asking thread touches the pipes
-        with self._asking:
+            _kill(process)  # only the evaluating thread touches the pipes
+        with self._busy:
             self._discard()
 
     def __del__(self) -> None:
         self._discard()
         self._log.close()
 
-    def _converse(self, atoms: Atoms, time_limit: float) -> Outcome:
+    def _converse(self, atoms: Atoms, time_limit: float, directory: Path) -> Outcome:
         os.ftruncate(self._log.fileno(), 0)
         os.lseek(self._log.fileno(), 0, os.SEEK_SET)  # the child shares this offset
         deadline = time.monotonic() + time_limit
-        request = {"structure": _atoms_dict(atoms)["structure"], "limit": time_limit}
+        request = {
+            "structure": atoms_dict(atoms)["structure"],
+            "limit": time_limit,
+            "directory": str(directory),
+        }
         self._send(encode(request), deadline)
         return Outcome.from_json(self._receive(deadline))
 
@@ -110,10 +134,10 @@ class Worker:
         if self._closed:
             raise _Died
         reading, writing = os.pipe()
-        # Not `-m`: that would import this module twice. The child finds what the parent finds.
+        # The child finds what the parent finds, whatever its current directory is.
         program = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from nugget.evaluation.worker import main; main({writing}, {os.getpid()})"
+            f"import sys; sys.path[:] = {[os.path.abspath(p) for p in sys.path]!r}; "
+            f"from nugget.evaluation.child import main; main({writing}, {os.getpid()})"
         )
         try:
             process = subprocess.Popen(
@@ -137,8 +161,13 @@ class Worker:
         if self._closed:  # `close` came while the process was not yet known to it
             raise _Died
         deadline = time.monotonic() + START_LIMIT
-        self._send(json.dumps(asdict(self._task)), deadline)
-        self._receive(deadline)
+        directory = self._scratch.make()
+        try:
+            beginning = {"task": asdict(self._task), "directory": str(directory)}
+            self._send(json.dumps(beginning), deadline)
+            self._receive(deadline)
+        finally:
+            self._scratch.finish(directory, failed=False)
 
     def _discard(self) -> None:
         """Kill the child and its descendants, and leave no zombie."""
@@ -203,10 +232,14 @@ class Worker:
         else:
             names = {int(s): s.name for s in signal.Signals}
             how = f"killed by {names.get(-code, f'signal {-code}')}"
-        size = os.fstat(self._log.fileno()).st_size
-        words = os.pread(self._log.fileno(), 4096, max(size - 4096, 0)).decode(errors="replace")
+        words = self._output(4096).decode(errors="replace")
         lines = [line.strip() for line in words.splitlines() if line.strip()]
         return f"{how}: {lines[-1]}"[:500] if lines else how
+
+    def _output(self, longest: int = 1 << 20) -> bytes:
+        """The end of what the engine printed for this structure."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), longest, max(size - longest, 0))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -228,52 +261,3 @@ def _ended(process: subprocess.Popen[bytes], patience: float) -> bool:
         if ended or time.monotonic() >= deadline:
             return ended
         time.sleep(0.005)
-
-
-def main(replies: int, parent: int) -> None:
-    """The child: read a task, then structures, until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.set_inheritable(replies, False)  # else a grandchild could keep the pipe open
-    requests = os.fdopen(os.dup(0), encoding="utf-8")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # an engine that reads stdin must not eat requests
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    task = Task(**json.loads(requests.readline()))
-    _warm(task)
-    with os.fdopen(replies, "w", encoding="utf-8") as answers:
-        _say(answers, "ready")
-        for line in requests:
-            request = decode(line)
-            # Kept by the kernel, so it works even if the engine never returns to Python.
-            signal.alarm(ceil(request["limit"] + _GRACE))
-            atoms = _atoms_from({"structure": request["structure"], "results": {}})
-            outcome = run_engine(
-                task.engine,
-                task.options,
-                atoms,
-                task.relax_steps,
-                task.relax_fmax,
-                task.keep_path,
-            )
-            signal.alarm(0)
-            _say(answers, outcome.to_json())
-
-
-def _say(answers: Any, text: str) -> None:
-    answers.write(text + "\n")
-    answers.flush()
-
-
-def _warm(task: Task) -> None:
-    """Import the engine outside the first structure's time; errors will show up there again."""
-    from nugget.evaluation.engines import get_engine
-
-    with contextlib.suppress(Exception):
-        get_engine(task.engine).calculator(**task.options)
-
-
-def _end_with(parent: int) -> None:
-    """Do not outlive the parent for long."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from ase import Atoms
 
-from nugget.generators._base import draw_parents, random_rotation
-from nugget.generators._validity import Floats
+from nugget._compiled.arrays import Bools, Floats, Ints
+from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
 from nugget.generators.problem import Failure, Problem
+from nugget.generators.sampling import random_rotation
+from nugget.registry import registered
 
 
-def splice(upper: Floats, lower: Floats, high: Floats, low: Floats, numbers: np.ndarray,
-           cut: float) -> tuple[Floats, np.ndarray]:  # fmt: skip
+def splice(upper: Floats, lower: Floats, high: Floats, low: Floats, numbers: Ints,
+           cut: float) -> tuple[Floats, Bools]:  # fmt: skip
     """Atoms of `upper` with height above the cut, filled up with the lowest of `lower`.
 
     Done element by element, so the child has the right composition whatever the parents look like.
@@ -33,8 +33,9 @@ def splice(upper: Floats, lower: Floats, high: Floats, low: Floats, numbers: np.
     return child, from_upper
 
 
-@dataclass(frozen=True)
-class CutAndSplice:
+@registered("generator")
+@dataclass(frozen=True, kw_only=True)
+class CutAndSplice(BaseGenerator):
     """Clusters are turned at random first; on a template the cut is a random vertical plane.
 
     In a periodic cell the height is the fractional coordinate along a random axis, from a random
@@ -43,30 +44,16 @@ class CutAndSplice:
 
     name: ClassVar[str] = "cut_and_splice"
     needs: ClassVar[int] = 2
+    redraws: ClassVar[bool] = True
+    unsuited: ClassVar[str] = "a single atom cannot be cut"
     apart: float = 0.4
-    tries: int = 20
 
     def suits(self, problem: Problem) -> bool:
         return len(problem.symbols) > 1
 
-    def __call__(
-        self, rng: np.random.Generator, problem: Problem, parents: Sequence[Atoms] = ()
-    ) -> Atoms | Failure:
-        result: Atoms | Failure = Failure("no tries were allowed")
-        for _ in range(self.tries):
-            chosen = draw_parents(rng, problem, parents, 2)
-            if isinstance(chosen, Failure):
-                return chosen
-            a, b = (x[problem.n_fixed :] for x in chosen)
-            result = self._once(rng, problem, a, b)
-            if isinstance(result, Atoms):
-                return result
-        return result
-
-    def _once(
-        self, rng: np.random.Generator, problem: Problem, a: Floats, b: Floats
-    ) -> Atoms | Failure:
+    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
         n, fixed = len(problem.symbols), problem.n_fixed
+        a, b = (x[fixed:] for x in parents)
         up = np.zeros(3)
         if problem.free:
             a = (a - a.mean(axis=0)) @ random_rotation(rng).T
@@ -84,14 +71,11 @@ class CutAndSplice:
         take = int(rng.integers(1, n))
         cut = float(np.sort(high)[n - take - 1])
         child, from_upper = splice(a, b, high, low, problem.numbers[fixed:], cut)
-        x, _ = problem.start()
-        result: Atoms | Failure = Failure("the cut gave no new structure")
         if from_upper.all() or not from_upper.any():
-            return result
+            yield Failure("the cut gave no new structure")
+            return
+        x, _ = problem.start()
         for step in range(5 if problem.free else 1):
             x[fixed:] = child
             x[fixed:][from_upper] += up * (step / 4 * self.apart * problem.bond)
-            result = problem.build(x, generator=self.name)
-            if isinstance(result, Atoms):
-                break
-        return result
+            yield Proposal(x)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from ase import Atoms
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-from nugget.generators._base import Generator
-from nugget.generators._validity import Floats
+from nugget.generators.base import Generator
 from nugget.generators.problem import Failure, Problem
 
 
@@ -76,9 +75,11 @@ class Mixer:
         for _ in range(tries):
             name = self.names[int(rng.choice(len(p), p=p))]
             result = self.generators[name](rng, problem, parents)
-            if isinstance(result, Atoms):
-                return result
-            reasons.append(f"{name}: {result.reason}")
+            match result:
+                case Failure(reason):
+                    reasons.append(f"{name}: {reason}")
+                case atoms:
+                    return atoms
         return Failure("; ".join(dict.fromkeys(reasons)))
 
     def credit(self, name: str, success: float) -> None:
@@ -92,16 +93,3 @@ class Mixer:
         k = self.names.index(name)
         self.trials[k] += 1.0
         self.successes[k] += success
-
-    def state(self) -> dict[str, Any]:
-        """What has been learned, as plain numbers (JSON)."""
-        return {
-            "trials": dict(zip(self.names, self.trials.tolist(), strict=True)),
-            "successes": dict(zip(self.names, self.successes.tolist(), strict=True)),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; generators that it does not know start afresh."""
-        for k, name in enumerate(self.names):
-            self.trials[k] = float(state["trials"].get(name, 0.0))
-            self.successes[k] = float(state["successes"].get(name, 0.0))

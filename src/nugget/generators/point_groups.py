@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from nugget.generators._base import rotation
-from nugget.generators._validity import Floats
+from nugget._compiled.arrays import Floats
+from nugget.generators.sampling import rotation
 
 X, Y, Z = np.eye(3)
 DIAGONAL = np.ones(3) / np.sqrt(3)

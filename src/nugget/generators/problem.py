@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 from ase.constraints import FixAtoms
-from ase.data import atomic_numbers, covalent_radii
-from ase.formula import Formula
-from numpy.typing import NDArray
+from ase.data import atomic_numbers
 
+from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget.errors import NuggetError
 from nugget.generators._validity import (
     DISCONNECTED,
     TOO_CLOSE,
-    Floats,
-    Ints,
     Lattice,
     bonds_of,
     check,
@@ -27,7 +24,9 @@ from nugget.generators._validity import (
     first_fit,
     lattice,
 )
+from nugget.generators.composition import check_cell, check_volume, symbols_of
 from nugget.relax.confinement import Box, Confinement, Sphere
+from nugget.structures.bonds import CONNECTED, radii_of
 
 
 @dataclass(frozen=True)
@@ -35,18 +34,6 @@ class Failure:
     """A generator could not make a structure, and why."""
 
     reason: str
-
-
-def _symbols(composition: str | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(composition, str):
-        try:
-            counts = Formula(composition).count()
-        except ValueError as error:
-            raise NuggetError(
-                f"{composition!r} is not a formula such as Au20 or Cu5Au8."
-            ) from error
-        return tuple(s for s, n in counts.items() for _ in range(n))
-    return tuple(composition)
 
 
 @dataclass(frozen=True)
@@ -62,7 +49,7 @@ class Problem:
     template: Atoms = field(default_factory=Atoms)
     region: Confinement | None = None
     min_ratio: float = 0.75
-    bond_ratio: float = 1.35
+    bond_ratio: float = CONNECTED
 
     def __post_init__(self) -> None:
         unknown = sorted({s for s in self.symbols if s not in atomic_numbers or s == "X"})
@@ -76,7 +63,7 @@ class Problem:
             )
         if (len(self.template) or self.template.pbc.any()) and self.region is None:
             raise NuggetError("A template or a periodic cell needs a region to place atoms in.")
-        if not self.free and isinstance(self.region, Sphere) and self.region.centre is None:
+        if not self.free and self.region is not None and self.region.middle is None:
             raise NuggetError("On a template or in a cell the sphere needs a centre.")
 
     @classmethod
@@ -84,11 +71,14 @@ class Problem:
         cls, composition: str | Sequence[str], radius: float | None = None, **limits: Any
     ) -> Problem:
         """A free cluster. Without a radius, flat structures fit too, long chains do not."""
-        symbols = _symbols(composition)
+        symbols = symbols_of(composition)
         bare = cls(symbols, **limits)
         if radius is None:
             n, bond = len(symbols), bare.bond
             radius = bond * (1.0 + 0.6 * max(np.sqrt(n / 0.9), (n / 0.74) ** (1 / 3)))
+        # Centres stay within the radius; half of the closest approach may stick out.
+        closest = bare.min_ratio * bare.radii
+        check_volume(4 / 3 * np.pi * (radius + float(closest.max())) ** 3, closest)
         return cls(symbols, region=Sphere(float(radius)), **limits)
 
     @classmethod
@@ -118,7 +108,7 @@ class Problem:
             edges = tuple(tuple(float(v) for v in row) for row in (*cell[:2], height * normal))
             origin = tuple(float(v) for v in top * normal)
             region = Box(origin, edges, (True, True, False), skip=len(template))  # type: ignore[arg-type]
-        return cls(_symbols(composition), template, region, **limits)
+        return cls(symbols_of(composition), template, region, **limits)
 
     @classmethod
     def bulk(
@@ -130,7 +120,9 @@ class Problem:
             raise NuggetError("A bulk cell needs three independent vectors.")
         edges = tuple(tuple(float(v) for v in row) for row in empty.cell.array)
         box = Box((0.0, 0.0, 0.0), edges, (True, True, True))  # type: ignore[arg-type]
-        return cls(_symbols(composition), empty, box, **limits)
+        problem = cls(symbols_of(composition), empty, box, **limits)
+        check_cell(np.asarray(empty.cell.array), problem.min_ratio * problem.radii)
+        return problem
 
     @property
     def n_fixed(self) -> int:
@@ -149,7 +141,7 @@ class Problem:
 
     @cached_property
     def radii(self) -> Floats:
-        return np.asarray(covalent_radii[self.numbers], dtype=float)
+        return radii_of(self.numbers)
 
     @property
     def bond(self) -> float:
@@ -163,20 +155,17 @@ class Problem:
 
     @cached_property
     def _centre(self) -> Floats:
-        if isinstance(self.region, Sphere) and self.region.centre is not None:
-            return np.asarray(self.region.centre, dtype=float)
-        return np.zeros(3)
+        middle = None if self.region is None else self.region.middle
+        return np.zeros(3) if middle is None else middle
 
-    def start(self) -> tuple[Floats, NDArray[np.bool_]]:
+    def start(self) -> tuple[Floats, Bools]:
         """Positions with the template filled in, and which atoms are present so far."""
         x = np.zeros((len(self.numbers), 3))
         x[: self.n_fixed] = self.template.positions
         present = np.arange(len(x)) < self.n_fixed
         return x, present
 
-    def fit(
-        self, points: Floats, i: int, x: Floats, present: NDArray[np.bool_], need: int = 1
-    ) -> int:
+    def fit(self, points: Floats, i: int, x: Floats, present: Bools, need: int = 1) -> int:
         """Index of the first point where atom i has room and `need` bonds, or −1."""
         g = self.lattice
         return int(
@@ -186,9 +175,7 @@ class Problem:
             )
         )  # fmt: skip
 
-    def bonds(
-        self, points: Floats, i: int, x: Floats, present: NDArray[np.bool_], room: float
-    ) -> Ints:
+    def bonds(self, points: Floats, i: int, x: Floats, present: Bools, room: float) -> Ints:
         """Bonds that atom i would have at each point, −1 where the ratio falls below `room`."""
         g = self.lattice
         return bonds_of(

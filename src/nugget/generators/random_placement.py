@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from ase import Atoms
-
+from nugget._compiled.arrays import Floats
+from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
+from nugget.generators.filling import fill_region
 from nugget.generators.problem import Failure, Problem
+from nugget.registry import registered
 
-CHUNK = 32
+CHUNK = 32  # points offered to an atom at a time
 
 
-@dataclass(frozen=True)
-class RandomPlacement:
+@registered("generator")
+@dataclass(frozen=True, kw_only=True)
+class RandomPlacement(BaseGenerator):
     """Atoms in random order, uniform in the region, each bonded to the template or another atom."""
 
     name: ClassVar[str] = "random_placement"
-    needs: ClassVar[int] = 0
-    tries: int = 20
+    unsuited: ClassVar[str] = "the problem has no region to place atoms in"
     chunks: int = 60
 
     def suits(self, problem: Problem) -> bool:
         return problem.region is not None
 
-    def __call__(
-        self, rng: np.random.Generator, problem: Problem, parents: Sequence[Atoms] = ()
-    ) -> Atoms | Failure:
-        result: Atoms | Failure = Failure("no tries were allowed")
-        for _ in range(self.tries):
-            result = self._once(rng, problem)
-            if isinstance(result, Atoms):
-                return result
-        return result
-
-    def _once(self, rng: np.random.Generator, problem: Problem) -> Atoms | Failure:
-        assert problem.region is not None
+    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
         x, present = problem.start()
-        for i in problem.n_fixed + rng.permutation(len(problem.symbols)):
-            for _ in range(self.chunks):
-                points = problem.region.sample(rng, CHUNK)
-                k = problem.fit(points, int(i), x, present, 1 if present.any() else 0)
-                if k >= 0:
-                    break
-            else:
-                return Failure("no room was found for an atom in the region")
-            x[i] = points[k]
-            present[i] = True
-        return problem.build(x, generator=self.name)
+        order = problem.n_fixed + rng.permutation(len(problem.symbols))
+        if fill_region(rng, problem, x, present, order, CHUNK, self.chunks):
+            yield Proposal(x)
+        else:
+            yield Failure("no room was found for an atom in the region")

@@ -16,8 +16,9 @@ from scipy.linalg import lapack, solve_triangular
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
+from nugget.gp.labels import ENERGY
 from nugget.gp.linalg import right_solve, solve
-from nugget.gp.regression import ENERGY, SparseRegression
+from nugget.gp.regression import SparseRegression
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from scipy.optimize import minimize
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.gp.kernels import Kernel
+from nugget.gp.labels import Labels
 from nugget.gp.linalg import inverse_gram, solve
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.projected import ProjectedProcess
 
 KERNEL_NAMES = ("length_scale", "amplitude")

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from nugget._compiled.arrays import Floats, Ints
+from nugget.gp.labels import ENERGY
 from nugget.gp.left_out import blocks_of, structure_of
-from nugget.gp.regression import ENERGY, SparseRegression
+from nugget.gp.regression import SparseRegression
 
 # Trial factors are whole powers of this; steps beyond the last are not taken.
 STEP, LAST = 10.0**0.25, 8

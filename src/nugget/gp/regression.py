@@ -4,7 +4,7 @@ With U upper triangular, UᵀU = K_mm, the QR factorisation of the stack [Σ^{-1
 paper's α = [K_mm + AᵀΣ⁻¹A]⁻¹AᵀΣ⁻¹y without squaring the condition number. It is done in whitened
 coordinates, where everything after the first step is well conditioned: with B = Σ^{-1/2}AU⁻¹,
 
-- many labels (p >= m): [B; I] = QR, Uα = R⁻¹Q₁ᵀΣ^{-1/2}y (DESIGN's R is our RU);
+- many labels (p >= m): [B; I] = QR, Uα = R⁻¹Q₁ᵀΣ^{-1/2}y (the R of that stack is our RU);
 - few labels (p < m): [Bᵀ; I] = QS with the smaller S (p, p), Uα = BᵀS⁻¹S⁻ᵀΣ^{-1/2}y.
 
 Q is never stored: R, Q₁ᵀΣ^{-1/2}y and B are enough to go on, so adding a structure costs what that
@@ -15,101 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
+from nugget.gp._store import RowStore
+from nugget.gp.labels import Labels
 from nugget.gp.linalg import LADDER, cholesky, right_solve, solve, update_qr
-
-ENERGY, FORCE, STRESS = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Labels:
-    """p label rows: y ≈ A α with noise N(0, noise²).
-
-    `count` is N_s on energy rows and 0 elsewhere; `kind` is ENERGY, FORCE or STRESS.
-    """
-
-    rows: Floats
-    y: Floats
-    noise: Floats
-    count: Floats
-    kind: Ints
-
-    def __post_init__(self) -> None:
-        rows = np.asarray(self.rows, float)
-        if rows.ndim != 2:
-            raise NuggetError(f"Label rows have shape {rows.shape}; give one row per label.")
-        object.__setattr__(self, "rows", rows)
-        for name in ("y", "noise", "count"):
-            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), float))
-        object.__setattr__(self, "kind", np.ascontiguousarray(self.kind, np.int64))
-        for name in ("y", "noise", "count", "kind"):
-            shape = getattr(self, name).shape
-            if shape != rows.shape[:1]:
-                raise NuggetError(f"Labels: `{name}` has shape {shape} for {len(rows)} rows.")
-        for name in ("y", "noise", "count"):
-            bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
-            if bad.size:
-                raise NuggetError(f"Labels: `{name}` of row {bad[0]} is not finite; remove it.")
-        if np.any(self.noise <= 0):
-            row = int(np.flatnonzero(self.noise <= 0)[0])
-            raise NuggetError(f"Labels: the noise of row {row} must be positive.")
-
-    @classmethod
-    def energies(cls, k_sum: ArrayLike, y: ArrayLike, noise: float, sizes: ArrayLike) -> "Labels":
-        """Energy labels: rows κ_s, variance noise²·N_s."""
-        count = np.asarray(sizes, float)
-        kind = np.full(count.shape, ENERGY, dtype=np.int64)
-        return cls(
-            np.asarray(k_sum, float), np.asarray(y, float), noise * np.sqrt(count), count, kind
-        )
-
-    @classmethod
-    def concatenate(cls, parts: "list[Labels]") -> "Labels":
-        """All rows of all parts, in order."""
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("rows", "y", "noise", "count", "kind")
-            )
-        )
-
-    def __len__(self) -> int:
-        return int(self.y.size)
-
-
-class _Store:
-    """Rows (p, m) in a buffer with room to grow both ways.
-
-    Appending writes into the spare room when nobody has written there yet, so that a chain of
-    regressions shares one buffer; a second branch from the same parent gets its own copy.
-    """
-
-    def __init__(self, rows: Floats, room: tuple[int, int] | None = None) -> None:
-        p, m = rows.shape if room is None else room
-        # Spare rows cost no memory before they are written to.
-        self.buffer = np.empty((p + p // 4 + 64, m + m // 8 + 32))
-        self.used = (rows.shape[0], rows.shape[1])
-        self.buffer[: self.used[0], : self.used[1]] = rows
-
-    def append(self, at: tuple[int, int], rows: Floats | None, columns: Floats | None) -> "_Store":
-        p, m = at
-        need = (
-            p + (0 if rows is None else len(rows)),
-            m + (0 if columns is None else columns.shape[1]),
-        )
-        store = self
-        if at != self.used or need[0] > self.buffer.shape[0] or need[1] > self.buffer.shape[1]:
-            store = _Store(self.buffer[:p, :m], need)
-        if rows is not None:
-            store.buffer[p : need[0], :m] = rows
-        if columns is not None:
-            store.buffer[:p, m : need[1]] = columns
-        store.used = need
-        return store
 
 
 @dataclass(frozen=True)
@@ -123,7 +35,7 @@ class SparseRegression:
     kind: Ints
     amplitude: float  # θ₀, the diagonal of K_mm
     jitter: float
-    _store: _Store | None  # None: read from a file, which keeps R but not the many rows
+    _store: RowStore | None  # None: read from a file, which keeps R but not the many rows
     _qr: tuple[Floats, Floats] | None = None  # (R, Q₁ᵀΣ^{-1/2}y), kept where p >= m
 
     @classmethod
@@ -145,9 +57,9 @@ class SparseRegression:
             kind=np.zeros(0, dtype=np.int64),
             amplitude=float(np.max(np.diagonal(k_mm), initial=0.0)),
             jitter=jitter,
-            _store=_Store(np.empty((0, m))),
+            _store=RowStore(np.empty((0, m))),
         )
-        return start._with_rows(labels, _Store(_whiten(labels, upper)))
+        return start._with_rows(labels, RowStore(_whiten(labels, upper)))
 
     @property
     def n_inducing(self) -> int:
@@ -164,7 +76,7 @@ class SparseRegression:
         return self._store is not None
 
     @property
-    def _rows(self) -> _Store:
+    def _rows(self) -> RowStore:
         if self._store is None:
             raise NuggetError("The label rows are not at hand; make them again (`with_rows`).")
         return self._store
@@ -173,7 +85,7 @@ class SparseRegression:
         """The same regression with its label rows, which a model file does not keep."""
         if len(labels) != self.y.size:
             raise NuggetError(f"There are {len(labels)} label rows for {self.y.size} labels.")
-        whole = replace(self, _store=_Store(_whiten(labels, self.upper)))
+        whole = replace(self, _store=RowStore(_whiten(labels, self.upper)))
         whole.__dict__["alpha"] = self.alpha
         return whole
 
@@ -213,7 +125,7 @@ class SparseRegression:
         at = (self.y.size, self.n_inducing)
         return self._with_rows(labels, self._rows.append(at, _whiten(labels, self.upper), None))
 
-    def _with_rows(self, labels: Labels, store: _Store) -> "SparseRegression":
+    def _with_rows(self, labels: Labels, store: RowStore) -> "SparseRegression":
         p = self.y.size
         grown = replace(
             self,
@@ -321,7 +233,7 @@ class SparseRegression:
             kind=np.asarray(state["kind"]).astype(np.int64),
             amplitude=float(state["amplitude"]),
             jitter=float(state["jitter"]),
-            _store=_Store(np.asarray(state["whitened"], float)) if "whitened" in state else None,
+            _store=RowStore(np.asarray(state["whitened"], float)) if "whitened" in state else None,
             _qr=kept,
         )
         regression.__dict__["alpha"] = np.asarray(

@@ -13,8 +13,9 @@ from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
+from nugget.gp.labels import Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Uncertainty
 
 

@@ -2,16 +2,11 @@
 
 `graph` compares bonds, `fingerprint` compares distances, `known` remembers what was seen. A graph
 knows neither lengths nor angles nor handedness: mirror images and shapes with the same bonds have
-the same graph. Fingerprints tell the latter apart, but not mirror images.
+the same graph. A fingerprint tells the latter apart, but not mirror images.
 """
 
-from nugget.identity.fingerprint import (
-    PERIODIC_CUTOFF,
-    DescriptorFingerprint,
-    DistanceFingerprint,
-)
+from nugget.identity.fingerprint import PERIODIC_CUTOFF, DistanceFingerprint
 from nugget.identity.graph import (
-    BOND_FACTOR,
     BondGraph,
     degree_sequence,
     graph_key,
@@ -23,10 +18,8 @@ from nugget.identity.graph import (
 from nugget.identity.known import KnownStructures
 
 __all__ = [
-    "BOND_FACTOR",
     "PERIODIC_CUTOFF",
     "BondGraph",
-    "DescriptorFingerprint",
     "DistanceFingerprint",
     "KnownStructures",
     "degree_sequence",

@@ -1,7 +1,7 @@
-"""Fingerprints: numbers that stay the same when a structure is turned, moved or renumbered.
+"""Fingerprint: numbers that stay the same when a structure is turned, moved or renumbered.
 
-Both kinds change continuously with the positions, so "the same" is a matter of a tolerance.
-Neither tells mirror images apart (their energies are equal too).
+It changes continuously with the positions, so "the same" is a matter of a tolerance. It does not
+tell mirror images apart (their energies are equal too).
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 from ase.data import chemical_symbols
-from numpy.typing import ArrayLike, NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.identity.graph import directed_pairs
 
-Array = NDArray[np.float64]
 Pair = tuple[int, int]
 
 #: Distances up to here, in Å, make the fingerprint of a periodic structure.
@@ -28,7 +27,7 @@ class DistanceFingerprint:
 
     formula: str
     cutoff: float  # infinite for clusters
-    blocks: Mapping[Pair, Array]
+    blocks: Mapping[Pair, Floats]
 
     @classmethod
     def of(cls, atoms: Atoms, cutoff: float | None = None) -> "DistanceFingerprint":
@@ -48,7 +47,7 @@ class DistanceFingerprint:
         }
         return cls(str(atoms.symbols.formula.format("hill")), float(reach), blocks)
 
-    def probe(self, n_atoms: int) -> Array:
+    def probe(self, n_atoms: int) -> Floats:
         """Sixteen of the sorted distances: none of them differs by more than `difference` does.
 
         Merging the blocks before sorting can only bring two lists closer. A quick first test.
@@ -77,31 +76,3 @@ class DistanceFingerprint:
                 short = np.r_[short, np.full(len(long) - len(short), self.cutoff)]
             largest = max(largest, float(np.max(np.abs(short - long), initial=0.0)))
         return largest
-
-
-@dataclass(frozen=True, eq=False)
-class DescriptorFingerprint:
-    """Of a structure's descriptors (one row per atom): their sum, and their sorted distances."""
-
-    total: Array  # (f,)
-    distances: Array  # (N(N−1)/2,), ascending
-
-    @classmethod
-    def of(cls, features: ArrayLike) -> "DescriptorFingerprint":
-        """From the (N, f) feature matrix of one structure."""
-        x = np.asarray(features, dtype=np.float64)
-        if x.ndim != 2 or len(x) == 0 or not np.isfinite(x).all():
-            raise NuggetError(
-                f"features of shape {x.shape} are no fingerprint: give finite (atoms, features)."
-            )
-        square = np.sum(x**2, axis=1)
-        d2 = square[:, None] + square[None, :] - 2 * x @ x.T
-        upper = d2[np.triu_indices(len(x), 1)]
-        return cls(x.sum(axis=0), np.sort(np.sqrt(np.maximum(upper, 0.0))))
-
-    def difference(self, other: "DescriptorFingerprint") -> float:
-        """The larger of |Δ sum| and the largest |Δ sorted distance|; infinite for other sizes."""
-        if (self.total.shape, self.distances.shape) != (other.total.shape, other.distances.shape):
-            return float("inf")
-        apart = np.max(np.abs(self.distances - other.distances), initial=0.0)
-        return float(max(np.linalg.norm(self.total - other.total), apart))

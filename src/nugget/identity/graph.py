@@ -1,6 +1,6 @@
 """Bond graphs: who is bonded to whom, whatever the numbering and the placement of the atoms.
 
-Two atoms are bonded when closer than BOND_FACTOR times the sum of their covalent radii. In a
+Two atoms are bonded when closer than BONDED times the sum of their covalent radii. In a
 periodic cell every image counts: A_ij is the *number* of bonds from i to images of j, and A_ii
 counts bonds to an atom's own images, so row sums are coordination numbers. The same crystal in a
 larger cell has a larger graph and counts as another structure.
@@ -12,47 +12,29 @@ from functools import cached_property
 
 import numpy as np
 from ase import Atoms
-from ase.data import chemical_symbols, covalent_radii
-from ase.geometry import complete_cell
 from numpy.typing import NDArray
-from vesin import NeighborList
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
+from nugget.structures.batch import as_batch
+from nugget.structures.bonds import BONDED, radii_of
+from nugget.structures.neighbours import find_pairs
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-#: Bonds reach this many sums of covalent radii. 3.54 Å for gold: between the longest bond of the
-#: relaxed Au20 tetrahedron (3.28 Å with GFN1-xTB) and its second neighbours (4.07 Å and more).
-BOND_FACTOR = 1.3
 
-
-def _radii(atoms: Atoms) -> Array:
+def _radii(atoms: Atoms) -> Floats:
     if len(atoms) == 0:
         raise NuggetError("a structure without atoms has no identity; remove it.")
-    radii = np.asarray(covalent_radii[atoms.numbers], dtype=np.float64)
-    if np.isnan(radii).any() or (atoms.numbers < 1).any():
-        odd = chemical_symbols[int(atoms.numbers[np.argmax(np.isnan(radii) | (atoms.numbers < 1))])]
-        raise NuggetError(f"element {odd} has no covalent radius; bonds cannot be found.")
-    return radii
+    return radii_of(atoms.numbers)
 
 
-def directed_pairs(atoms: Atoms, cutoff: float) -> tuple[Ints, Ints, Array]:
+def directed_pairs(atoms: Atoms, cutoff: float) -> tuple[Ints, Ints, Floats]:
     """i, j, distance of all pairs (both directions, all images) closer than cutoff."""
-    if not np.isfinite(atoms.positions).all():
-        row = int(np.flatnonzero(~np.isfinite(atoms.positions).all(axis=1))[0])
-        raise NuggetError(f"the position of atom {row} is not finite; remove the structure.")
-    if not atoms.pbc.any():
-        x = atoms.positions
-        distance = np.sqrt(np.sum((x[:, None, :] - x[None, :, :]) ** 2, axis=-1))
-        np.fill_diagonal(distance, np.inf)
-        first, second = np.nonzero(distance < cutoff)
-        return first, second, distance[first, second]
-    cell = np.asarray(complete_cell(atoms.cell.array))
-    finder = NeighborList(cutoff=cutoff, full_list=True, n_threads=1)
-    i, j, d = finder.compute(atoms.positions, cell, atoms.pbc, "ijd")
-    return i.astype(np.int64), j.astype(np.int64), d
+    batch = as_batch(atoms)
+    pairs = find_pairs(batch, cutoff)
+    d = pairs.distances(batch)
+    return np.r_[pairs.i, pairs.j], np.r_[pairs.j, pairs.i], np.r_[d, d]
 
 
 def _mix(x: Words) -> Words:
@@ -70,7 +52,7 @@ class BondGraph:
     adjacency: Ints  # (N, N), symmetric
 
     @classmethod
-    def of(cls, atoms: Atoms, factor: float = BOND_FACTOR) -> "BondGraph":
+    def of(cls, atoms: Atoms, factor: float = BONDED) -> "BondGraph":
         """The graph of a structure, periodic or not."""
         radii = _radii(atoms)
         i, j, d = directed_pairs(atoms, 2 * factor * float(radii.max()))
@@ -85,7 +67,7 @@ class BondGraph:
         return np.asarray(self.adjacency.sum(axis=1))
 
     @cached_property
-    def spectrum(self) -> Array:
+    def spectrum(self) -> Floats:
         """Eigenvalues of the adjacency with species on the diagonal, ascending."""
         matrix = self.adjacency.astype(np.float64) + np.diag(self.numbers.astype(np.float64))
         return np.asarray(np.linalg.eigvalsh(matrix))
@@ -168,22 +150,22 @@ def _match(a: BondGraph, p: Words, b: BondGraph, q: Words) -> bool:
     return False
 
 
-def graph_key(atoms: Atoms, factor: float = BOND_FACTOR) -> str:
+def graph_key(atoms: Atoms, factor: float = BONDED) -> str:
     """Stable text key of the bond graph, for sets and databases."""
     return BondGraph.of(atoms, factor).key
 
 
-def same_graph(a: Atoms, b: Atoms, factor: float = BOND_FACTOR) -> bool:
+def same_graph(a: Atoms, b: Atoms, factor: float = BONDED) -> bool:
     """Do the two have the same bond graph (exactly, not only the same key)?"""
     return BondGraph.of(a, factor).same(BondGraph.of(b, factor))
 
 
-def degree_sequence(atoms: Atoms, factor: float = BOND_FACTOR) -> list[int]:
+def degree_sequence(atoms: Atoms, factor: float = BONDED) -> list[int]:
     """Coordination numbers, ascending: [3]*4 + [6]*12 + [9]*4 for the Au20 tetrahedron."""
     return [int(d) for d in np.sort(BondGraph.of(atoms, factor).degrees)]
 
 
-def is_connected(atoms: Atoms, factor: float = BOND_FACTOR) -> bool:
+def is_connected(atoms: Atoms, factor: float = BONDED) -> bool:
     """In one piece? Of a periodic structure: do bonds (through images too) link all its atoms?"""
     return BondGraph.of(atoms, factor).connected
 
@@ -202,7 +184,7 @@ def is_reference(
     atoms: Atoms,
     reference: Atoms,
     energy_tol: float | None = None,
-    factor: float = BOND_FACTOR,
+    factor: float = BONDED,
 ) -> bool:
     """Same bond graph as the reference and, with energy_tol (eV), the same stored energy."""
     if not same_graph(atoms, reference, factor):

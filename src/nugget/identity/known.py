@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.identity.fingerprint import DistanceFingerprint
-from nugget.identity.graph import BOND_FACTOR, BondGraph
+from nugget.identity.graph import BondGraph
+from nugget.structures.bonds import BONDED
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class Known:
     index: int
     key: str
     fingerprint: DistanceFingerprint
-    probe: NDArray[np.float64]
+    probe: Floats
     energy: float | None
 
 
@@ -39,7 +40,7 @@ class KnownStructures:
         distance_tol: float | None = 0.2,
         identical_tol: float = 0.05,
         energy_tol: float = 0.05,
-        factor: float = BOND_FACTOR,
+        factor: float = BONDED,
     ) -> None:
         for name, value in (
             ("distance_tol", distance_tol),
@@ -70,15 +71,6 @@ class KnownStructures:
     def __contains__(self, atoms: Atoms) -> bool:
         return self.find(atoms) is not None
 
-    def count_graph(self, key: str) -> int:
-        """How many known structures have this graph key."""
-        return len(self._graphs.get(key, ()))
-
-    @property
-    def graph_keys(self) -> set[str]:
-        """All graph keys seen so far."""
-        return set(self._graphs)
-
     def find(self, atoms: Atoms, energy: float | None = None) -> int | None:
         """Number of the first known structure that is the same, or None."""
         return self._find(self._describe(atoms, energy))
@@ -86,28 +78,17 @@ class KnownStructures:
     def add(self, atoms: Atoms, energy: float | None = None) -> int:
         """Remember a structure, in any case; its number."""
         new = self._describe(atoms, energy)
-        self._remember(new)
-        return new.index
-
-    def add_if_new(self, atoms: Atoms, energy: float | None = None) -> bool:
-        """Remember a structure unless it is known; True if it was new."""
-        new = self._describe(atoms, energy)
-        if self._find(new) is not None:
-            return False
-        self._remember(new)
-        return True
-
-    def _describe(self, atoms: Atoms, energy: float | None) -> Known:
-        key = BondGraph.of(atoms, self.factor).key
-        fingerprint = DistanceFingerprint.of(atoms)
-        return Known(len(self), key, fingerprint, fingerprint.probe(len(atoms)), energy)
-
-    def _remember(self, new: Known) -> None:
         if len(self) == len(self._probes):
             self._probes = np.vstack([self._probes, np.zeros_like(self._probes)])
         self._probes[len(self)] = new.probe
         self._known.append(new)
         self._graphs.setdefault(new.key, []).append(new)
+        return new.index
+
+    def _describe(self, atoms: Atoms, energy: float | None) -> Known:
+        key = BondGraph.of(atoms, self.factor).key
+        fingerprint = DistanceFingerprint.of(atoms)
+        return Known(len(self), key, fingerprint, fingerprint.probe(len(atoms)), energy)
 
     def _find(self, new: Known) -> int | None:
         if self.distance_tol is None:

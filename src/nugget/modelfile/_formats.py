@@ -1,7 +1,8 @@
 """Older formats of model files, brought to the present one step by step.
 
 2: priors were called by their "kind"; a fitted uncertainty kept its settings once more, as numbers.
-3: priors are called by their registered name; a fitted uncertainty keeps its scale and its arrays.
+3: priors are called by their registered name; a fitted uncertainty keeps its scale and its arrays;
+   the last member is a checksum.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
 OLDEST, CURRENT = 2, 3
+CHECKED = 3  # formats from this one on have a checksum
 
 
 def upgraded(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:

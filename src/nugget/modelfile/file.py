@@ -1,50 +1,44 @@
-"""One file per potential: versioned, free of pickle, written atomically.
+"""One file per potential: versioned, free of pickle, written atomically, verified when it is read.
 
 A model file is an npz archive. Its first member, `header`, is JSON: settings by name, the state of
 the random generator, calibration and provenance. All other members are plain arrays, so that the
-fitted numbers come back bit for bit, and learning goes on as if nothing had happened.
+fitted numbers come back bit for bit, and learning goes on as if nothing had happened. The last one
+is a checksum of all others. `_schema` tells what must be there.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import platform
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import nugget
 from nugget import registry
 from nugget.errors import NuggetError
+from nugget.evaluation.trust import engine_code, require_trust
 from nugget.gp.regression import SparseRegression
-from nugget.modelfile import _formats
+from nugget.modelfile import _archive, _formats
+from nugget.modelfile._archive import Array, Arrays, Damaged
+from nugget.modelfile._schema import PARTS, PRIORS, check_arrays, check_columns, check_header
 from nugget.potential.potential import Fit, Potential
 from nugget.potential.priors import prior_from_settings, prior_settings
 from nugget.potential.training import Training
 from nugget.structures.batch import Batch
+from nugget.structures.files import replacing
 
 FORMAT = "nugget-model"
 VERSION = _formats.CURRENT
 
-# The parts of a potential that a header describes by name and settings.
-_PARTS = ("descriptor", "kernel", "inducing", "uncertainty")
 _BATCH = ("positions", "numbers", "offsets", "cells", "pbc")
 _LABELS = ("energy", "forces", "stress")
 _HEADER = "header"
-# How an npz archive with our header as its first member begins: a zip entry of that name.
-_ZIP = b"PK\x03\x04"
-_NAME_AT = 30
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def save(potential: Potential, path: str | Path, lean: bool = False) -> None:
@@ -52,37 +46,31 @@ def save(potential: Potential, path: str | Path, lean: bool = False) -> None:
 
     A `lean` file keeps what predictions need, but neither training set nor factors.
     """
-    path = Path(path)
     lean = lean or potential.fitted.lean
     header, arrays = _header(potential, lean), _arrays(potential.fitted, lean)
     text = json.dumps(header, default=_plain).encode()
-    with _replacing(path) as file:
-        np.savez(file, allow_pickle=False, **{_HEADER: np.frombuffer(text, np.uint8)}, **arrays)
+    with replacing(Path(path)) as partial:
+        _archive.write(partial, {_HEADER: np.frombuffer(text, np.uint8), **arrays})
 
 
 def load(path: str | Path, trust_code: bool = False) -> Potential:
-    """Read a potential that `save` wrote.
+    """Read a potential that `save` wrote, and verify it.
 
-    A prior that is called `module:factory` runs code of that module. Such a file is refused unless
-    `trust_code` says that you know where it comes from.
+    A prior may run code: an engine that is called `module:factory`, or one whose options name a
+    program. Such a file is refused unless `trust_code` says that you know where it comes from, or
+    the code is in the user's list (see `nugget.evaluation.trust`).
     """
     path = Path(path)
-    header, arrays = _read(path, everything=True)
-    engines = _foreign_engines(header["prior"])
-    if engines and not trust_code:
-        raise NuggetError(
-            f"{path} has a prior that runs {engines[0]!r}, which may be any code; if you trust the "
-            "file, use --trust, or in Python nugget.modelfile.load(path, trust_code=True)."
-        )
-    try:
-        return _restored(*_formats.upgraded(header, arrays))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise NuggetError(f"{path} is damaged ({error!r} is missing or wrong).") from error
+    header, arrays = _read(path)
+    with _damage_named(path):
+        code = [name for prior in PRIORS for name in _code_of(header[prior])]
+        require_trust(dict.fromkeys(code), str(path), trust_code)
+        return _restored(header, arrays)
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """Settings, calibration and provenance of a model file, without its arrays."""
-    return _read(Path(path), everything=False)[0]
+    """Settings, calibration and provenance of a model file; its checksum is verified."""
+    return _read(Path(path))[0]
 
 
 # --------------------------------------------------------------------------- writing
@@ -98,7 +86,7 @@ def _header(potential: Potential, lean: bool) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        **{kind: registry.settings_of(kind, getattr(potential, kind)) for kind in _PARTS},
+        **{kind: registry.settings_of(kind, getattr(potential, kind)) for kind in PARTS},
         "noise": potential.noise,
         "force_noise": potential.force_noise,
         "prior": prior_settings(potential.prior),
@@ -157,62 +145,52 @@ def _plain(value: Any) -> Any:
     raise NuggetError(f"{value!r} ({type(value).__name__}) cannot be kept in a model file.")
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is complete and on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with open(temporary, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise NuggetError(f"{path} could not be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 # --------------------------------------------------------------------------- reading
 
 
-def _read(path: Path, *, everything: bool) -> tuple[dict[str, Any], Arrays]:
-    begin = _beginning(path)
+def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays in the present format; `version` stays that of the file."""
     foreign = NuggetError(f"{path} is no nugget model; `nugget fit DATA -o MODEL` makes one.")
-    name = f"{_HEADER}.npy".encode()
-    if not (begin.startswith(_ZIP) and begin[_NAME_AT:].startswith(name)):
-        raise foreign
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            header = json.loads(archive[_HEADER].tobytes())
-            if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise foreign
-            _check_version(path, header)
-            names = [n for n in archive.files if n != _HEADER] if everything else []
-            return header, {name: archive[name] for name in names}
-    except NuggetError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
-        raise NuggetError(
-            f"{path} is a damaged or truncated nugget model; copy it again or fit anew."
-        ) from error
-
-
-def _beginning(path: Path) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(64)
+        if not _archive.begins_with(path, _HEADER):
+            raise foreign
     except FileNotFoundError as error:
         raise NuggetError(f"The model file {path} does not exist.") from error
     except OSError as error:
         raise NuggetError(f"The model file {path} cannot be read: {error.strerror}.") from error
+    with _damage_named(path):
+        arrays, checked = _archive.read(path)
+        header = json.loads(arrays.pop(_HEADER).tobytes())
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise foreign
+        _check_version(path, header)
+        if not checked and header["version"] >= _formats.CHECKED:
+            raise Damaged("its checksum is missing")
+        header, arrays = _formats.upgraded(header, arrays)
+        check_header(header)
+        return header, arrays
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """One sentence about whatever a file that is not as `save` wrote it leads to."""
+    try:
+        yield
+    except NuggetError as error:
+        if str(path) in str(error):
+            raise
+        raise NuggetError(f"{path}: {error}") from error
+    except Damaged as error:
+        raise NuggetError(f"{path} is damaged: {error}; copy it again or fit anew.") from error
+    except Exception as error:  # parts of other packages may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise NuggetError(f"{path} is damaged ({reason}); copy it again or fit anew.") from error
 
 
 def _check_version(path: Path, header: dict[str, Any]) -> None:
     found = header.get("version")
-    if not isinstance(found, int) or found < 1:
-        raise NuggetError(f"{path} is a damaged nugget model: its format version is {found!r}.")
+    if type(found) is not int or found < 1:
+        raise Damaged(f"its format version is {found!r}")
     if found < _formats.OLDEST:
         raise NuggetError(f"{path} has model format {found}, which no release wrote: fit it anew.")
     if found > VERSION:
@@ -223,15 +201,17 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
         )
 
 
-def _foreign_engines(settings: dict[str, Any]) -> list[str]:
-    if ":" in str(settings.get("engine", "")):
-        return [str(settings["engine"])]
-    return [name for part in settings.get("parts", []) for name in _foreign_engines(part)]
+def _code_of(prior: dict[str, Any]) -> list[str]:
+    """The code that a prior runs, whatever part of it."""
+    own = []
+    if "engine" in prior:
+        own = engine_code(prior["engine"], dict(prior.get("options", ())))
+    return own + [name for part in prior.get("parts", []) for name in _code_of(part)]
 
 
 def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
     potential = Potential(
-        **{kind: registry.from_settings(kind, header[kind]) for kind in _PARTS},
+        **{kind: registry.from_settings(kind, header[kind]) for kind in PARTS},
         noise=header["noise"],
         force_noise=header["force_noise"],
         prior=prior_from_settings(header["prior"]),
@@ -244,22 +224,27 @@ def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
     if lean:
         data = header["provenance"]["data"]
         potential.origin = {"summary": header["summary"], "data": data}
+    check_arrays(header, arrays, potential)
+    if lean:
         arrays = arrays | _nothing_learnt(arrays["regression/alpha"])
     positions, numbers, offsets, cells, pbc = (arrays[f"training/{name}"] for name in _BATCH)
     batch = Batch(positions, numbers, offsets, cells, pbc)
     energy, forces, stress = (arrays[f"labels/{name}"] for name in _LABELS)
+    uncertainty = potential.uncertainty.from_state(_room("uncertainty", arrays))
+    if not hasattr(potential.uncertainty, "state_shapes"):
+        check_columns(uncertainty.columns, len(arrays["inducing/z"]))
     potential._fit = Fit(
         prior_from_settings(header["fitted_prior"]),
         potential.kernel.inducing(arrays["inducing/z"], arrays["inducing/group"]),
         SparseRegression.from_state(_room("regression", arrays)),
-        potential.uncertainty.from_state(_room("uncertainty", arrays)),
+        uncertainty,
         Training(batch, energy, forces, stress, header["use_forces"], header["use_stress"]),
         lean,
     )
     return potential
 
 
-def _nothing_learnt(alpha: NDArray[Any]) -> Arrays:
+def _nothing_learnt(alpha: Array) -> Arrays:
     """What a lean file leaves out, empty: no structures, no labels, no factors."""
     empty: Arrays = {"training/positions": np.zeros((0, 3)), "training/cells": np.zeros((0, 3, 3))}
     empty |= {"training/numbers": np.zeros(0, np.int64), "training/offsets": np.zeros(1, np.int64)}

@@ -2,11 +2,10 @@
 
 from nugget import lazy_names
 
-_HOME = {
-    "Potential": "nugget.potential.potential",
-    "Fit": "nugget.potential.potential",
-    "Prediction": "nugget.potential.prediction",
-}
-
-__all__ = sorted(_HOME)
-__getattr__ = lazy_names(__name__, _HOME)
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "nugget.potential.potential": "Potential Fit",
+        "nugget.potential.prediction": "Prediction",
+    },
+)

@@ -8,7 +8,33 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 
 
-@njit(cache=True, fastmath=FAST)
+def scatter_reference(
+    product: Floats,
+    own: Floats,
+    slopes: Floats,
+    scale: float,
+    local: Ints,
+    centre: Ints,
+    neighbour: Ints,
+    vector: Floats,
+    owner: Ints,
+    columns: Ints,
+    out: Floats,
+    sheared: Floats,
+) -> None:
+    """`scatter` in NumPy."""
+    line = (product - own[:, :, None]) * slopes[local][:, None, :] * scale  # (P, 3, columns)
+    rows = np.zeros((len(out), 3, len(columns)))
+    np.add.at(rows, neighbour, line)
+    np.subtract.at(rows, centre, line)
+    out[:, :, columns] += rows
+    if len(sheared):
+        by_strain = np.zeros((len(sheared), 3, 3, len(columns)))
+        np.add.at(by_strain, owner[centre], line[:, :, None, :] * vector[:, None, :, None])
+        sheared[:, :, :, columns] += by_strain
+
+
+@njit(reference=scatter_reference, fastmath=FAST)
 def scatter(
     product: Floats,
     own: Floats,

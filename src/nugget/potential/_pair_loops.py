@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 REPULSION, WELL = 0, 1
 # Where each kind ends, in bond lengths.
 REACH = (1.0, 2.2)
 
 
-@njit(cache=True, fastmath=FAST, inline="always")
+@njit(fastmath=FAST, inline="always")
 def _pair(kind: int, r: float, bond: float, height: float, stiffness: float) -> tuple[float, float]:
     """φ(r) and φ'(r)."""
     if kind == REPULSION:
@@ -25,11 +22,49 @@ def _pair(kind: int, r: float, bond: float, height: float, stiffness: float) -> 
     well = height * e * (e - 2.0)
     slope = -2.0 * stiffness / bond * height * e * (e - 1.0)
     end = REACH[1] * bond
-    left = 1.0 - (r / end) ** 2
-    return well * left * left, slope * left * left - 4.0 * well * left * r / end**2
+    share = r / end
+    left = 1.0 - share * share
+    return well * left * left, slope * left * left - 4.0 * well * left * share / end
 
 
-@njit(cache=True, fastmath=FAST)
+def pair_sum_reference(
+    positions: Floats,
+    radii: Floats,
+    owner: Ints,
+    i: Ints,
+    j: Ints,
+    shift: Floats,
+    kind: int,
+    height: float,
+    stiffness: float,
+    energies: Floats,
+    gradient: Floats,
+    strain: Floats,
+) -> None:
+    """`pair_sum` in NumPy."""
+    d = positions[j] + shift - positions[i]
+    bond = radii[i] + radii[j]
+    near = np.sum(d**2, axis=1) < (REACH[kind] * bond) ** 2
+    i, j, d, bond = i[near], j[near], d[near], bond[near]
+    r = np.sqrt(np.sum(d**2, axis=1))
+    d[r < 1e-6], r[r < 1e-6] = (1e-6, 0.0, 0.0), 1e-6
+    if kind == REPULSION:
+        u = bond / r - 1.0
+        value, slope = height * u**3, -3.0 * height * u**2 * bond / r**2
+    else:
+        e, end = np.exp(-stiffness * (r / bond - 1.0)), REACH[1] * bond
+        well, left = height * e * (e - 2.0), 1.0 - (r / end) ** 2
+        value = well * left**2
+        slope = -2.0 * stiffness / bond * height * e * (e - 1.0) * left**2
+        slope -= 4.0 * well * left * r / end**2
+    g = (slope / r)[:, None] * d
+    for ends, sign in ((i, -1.0), (j, 1.0)):
+        np.add.at(energies, ends, 0.5 * value)
+        np.add.at(gradient, ends, sign * g)
+    np.add.at(strain, owner[i], g[:, :, None] * d[:, None, :])
+
+
+@njit(reference=pair_sum_reference, fastmath=FAST)
 def pair_sum(
     positions: Floats,
     radii: Floats,
@@ -53,7 +88,8 @@ def pair_sum(
             d[axis] = positions[b, axis] + shift[p, axis] - positions[a, axis]
             r2 += d[axis] * d[axis]
         bond = radii[a] + radii[b]
-        if r2 >= (REACH[kind] * bond) ** 2:
+        end = REACH[kind] * bond
+        if r2 >= end * end:
             continue
         r = np.sqrt(r2)
         if r < 1e-6:

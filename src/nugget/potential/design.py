@@ -9,8 +9,8 @@ import numpy as np
 from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Environments
 from nugget.gp.kernels import Inducing, Kernel, KernelRows
+from nugget.gp.labels import FORCE, STRESS, Labels
 from nugget.gp.points import Points
-from nugget.gp.regression import FORCE, STRESS, Labels
 from nugget.potential._gradient_loops import scatter
 from nugget.potential.priors import Prior
 from nugget.potential.training import Training

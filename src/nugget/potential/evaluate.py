@@ -5,8 +5,7 @@ Predictions, surfaces, calculators and calibration all go through `value_and_gra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,12 +13,13 @@ from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Environments
 from nugget.errors import NuggetError
 from nugget.gp.kernels import KernelRows
+from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.points import Points
-from nugget.gp.regression import FORCE, STRESS
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
 from nugget.structures.labels import VOIGT
+from nugget.structures.neighbours import Pairs
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Fit, Potential
@@ -31,8 +31,7 @@ MEAN_AND_STD = np.concatenate([MEAN, STD])
 NO_GRADIENT = np.empty((0, 2))
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A potential on a batch: values, and one gradient per row of coefficients."""
 
     potential: Potential
@@ -119,7 +118,8 @@ def value_and_grad(
             potential, env, alpha, coefficients, std, rows
         )
         gradients, strains = env.pullback_strain(by_features)
-        _add_prior(prior, coefficients, gradients, strains)
+        if prior.gradient is not None or prior.strain is not None:
+            _add_prior(prior, coefficients, gradients, strains)
     else:
         assert rows is not None
         energy = rows.k_sum @ alpha
@@ -181,8 +181,8 @@ def _std_alone(potential: Potential, env: Environments, rows: KernelRows) -> Flo
 def _add_prior(
     prior: PriorValues, coefficients: Floats, gradients: Floats, strains: Floats
 ) -> None:
-    for r, on_mean in enumerate(coefficients[:, 0]):
-        if on_mean != 0.0 and prior.gradient is not None:
-            gradients[r] += on_mean * prior.gradient
-        if on_mean != 0.0 and prior.strain is not None:
-            strains[r] += on_mean * prior.strain
+    for r in np.flatnonzero(coefficients[:, 0]):
+        if prior.gradient is not None:
+            gradients[r] += coefficients[r, 0] * prior.gradient
+        if prior.strain is not None:
+            strains[r] += coefficients[r, 0] * prior.strain

@@ -17,8 +17,9 @@ from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
+from nugget.gp.labels import ENERGY, Labels
 from nugget.gp.noise_search import NoiseSearch
-from nugget.gp.regression import ENERGY, Labels, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
 from nugget.gp.uncertainty.base import EnvironmentRows
 from nugget.potential.design import label_rows
@@ -108,32 +109,41 @@ class Potential:
     ) -> Potential:
         """Learn from energies, and from forces where present (`use_forces=False`: energies only).
 
-        `use_forces=True` insists on them. `progress(done, total)` is called while rows are made.
-        With `calibrate="loo"` the error bars are those of a `Posterior`, made honest by what the
-        model says about structures that are left out; no validation set is needed. With
-        `choose_noise` the noise levels become those with the smallest errors on such structures.
+        `use_forces=True` insists on them. `progress(done, total)` is called while rows are made; if
+        it has a method `phase`, that is called with the name of each phase. With `calibrate="loo"`
+        the error bars are those of a `Posterior`, made honest by what the model says about
+        structures that are left out; no validation set is needed. With `choose_noise` the noise
+        levels become those with the smallest errors on such structures.
         """
         if calibrate not in (None, "loo"):
             raise NuggetError(f"calibrate is {calibrate!r}; choose 'loo' or None.")
         if calibrate is not None and not isinstance(self.uncertainty, Posterior):
             self.uncertainty = Posterior()
+        phase = getattr(progress, "phase", lambda name: None)
         self.rng = np.random.default_rng(self.seed)
         training = Training.read(images, use_forces, use_stress)
         prior = self.prior.fit(training.batch, training.energy)
+        phase("descriptors")
         env = self.descriptor.compute(training.batch)
         points = environment_points(env)
+        phase("inducing points")
         chosen = self.inducing.select(points, self.kernel, self.rng)
         inducing = self.kernel.inducing(points.x[chosen], points.group[chosen])
+        phase("kernel rows")
         labels = label_rows(
             training, env, inducing, prior, self.noise, self.force_noise, progress=progress
         )
+        phase("linear algebra")
         regression = SparseRegression.fit(inducing.gram, labels)
         if choose_noise and len(training.batch) > 1:
+            phase("noise levels")
             regression = self._with_better_noise(regression, inducing, labels)
         self.calibration = None
+        phase("uncertainty")
         fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
         self._fit = Fit(prior, inducing, regression, fitted, training)
         if calibrate is not None:
+            phase("calibration")
             from nugget.calibration.left_out import calibrate_left_out
 
             calibrate_left_out(self)

@@ -24,7 +24,8 @@ from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.gp.noise_search import NoiseSearch, NoiseTrial
 from nugget.potential.potential import Potential
-from nugget.structures.batch import as_batch, find_pairs
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 # At most this many environments are compared with one another.
 _SAMPLE = 500

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.potential.evaluate import value_and_grad
-from nugget.structures.batch import Batch, Pairs, Verlet, as_batch
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs, Verlet
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
 
-@dataclass(frozen=True, eq=False)
-class SurfaceValues:
+class SurfaceValues(NamedTuple):
     """A surface on a batch, with what it is made of."""
 
     value: Floats  # (B,)
@@ -78,12 +78,12 @@ class Surface:
             value[found.env.coincident] = np.nan
         return SurfaceValues(value, found.gradients[0], found.strains[0], found.energy, found.std)
 
-    def start(self, images: Sequence[Atoms]) -> SurfaceWalk:
+    def start(self, images: Sequence[Atoms]) -> SurfaceEvaluator:
         """For optimisers: the same surface on flat positions, with lists of pairs kept."""
-        return SurfaceWalk(self, as_batch(images))
+        return SurfaceEvaluator(self, as_batch(images))
 
 
-class SurfaceWalk:
+class SurfaceEvaluator:
     """A surface under many moving structures, some of which have already stopped."""
 
     def __init__(self, surface: Surface, batch: Batch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,11 @@ class Training:
         """Structures that carry a stress, (B,)."""
         return ~np.isnan(self.stress[:, 0])
 
+    def contains(self, images: Sequence[Atoms]) -> Bools:
+        """Which structures are among the training ones, to the digits that files keep, (B,)."""
+        known = set(_keys(self.batch))
+        return np.array([key in known for key in _keys(as_batch(images))], dtype=bool)
+
     def fingerprint(self) -> str:
         """A hash of structures and labels, for provenance."""
         digest = hashlib.sha256()
@@ -72,3 +77,14 @@ class Training:
         for array in (b.positions, b.numbers, b.offsets, b.cells, b.pbc, self.energy, self.forces):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+
+def _keys(batch: Batch) -> Iterator[tuple[bytes, ...]]:
+    """What makes a structure this one: elements, positions and cell to 1e-5 Å."""
+    x, cells = (np.round(a, 5) + 0.0 for a in (batch.positions, batch.cells))  # no negative zeros
+    for s in range(len(batch)):
+        rows = slice(batch.offsets[s], batch.offsets[s + 1])
+        periodic = batch.pbc[s]
+        yield tuple(
+            a.tobytes() for a in (batch.numbers[rows], x[rows], periodic, cells[s][periodic])
+        )

@@ -1,7 +1,7 @@
 """Preconditioned L-BFGS for many structures at once, one compiled loop over the structures.
 
-Every structure has its own state and never looks at another's, so a result cannot depend on the
-company a structure is relaxed in. Vectors hold only the free degrees of freedom.
+Every structure has its own state and never reads another's, so its result does not depend on the
+other structures of the batch. Vectors hold only the free degrees of freedom.
 
 The two-loop recursion starts from H₀ = γ P⁻¹, γ = sᵀy / yᵀP⁻¹y. P is the Hessian of a network of
 springs between neighbours,
@@ -19,11 +19,9 @@ of a fixed H₀).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nugget._compiled.arrays import Bools, Floats, Ints
+from nugget._compiled.jit import FAST, njit
 
 RUNNING, CONVERGED, STEPS, STALLED, NOT_FINITE, RUNAWAY = range(6)
 
@@ -32,10 +30,9 @@ REBUILD = 0.2
 FIRST = 1.0 / 70.0  # Å²/eV: scale of the first step, before any curvature is known
 E_RISE = 1e-6  # eV: a rise below this is round-off, not a failed step
 MAX_REJECT = 8
-FAST = {"contract", "nsz", "arcp"}
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def dot(a: Floats, b: Floats) -> float:
     """a·b in a fixed order with four running sums (independent of BLAS and its threads)."""
     n = a.shape[0]
@@ -51,7 +48,7 @@ def dot(a: Floats, b: Floats) -> float:
     return (s0 + s1) + (s2 + s3)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def longest(v: Floats, atom: Ints) -> float:
     """Largest per-atom norm of a vector over free degrees of freedom (`atom` is sorted)."""
     best = 0.0
@@ -66,9 +63,9 @@ def longest(v: Floats, atom: Ints) -> float:
     return np.sqrt(max(best, total))
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def wall(
-    x: Floats, begin: int, end: int, moves: NDArray[np.bool_], kind: int, centre: Floats,
+    x: Floats, begin: int, end: int, moves: Bools, kind: int, centre: Floats,
     shape: Floats, stiffness: float, grad: Floats,
 ) -> float:  # fmt: skip
     """Energy of the confinement for atoms [begin, end); its gradient is added to `grad`."""
@@ -101,7 +98,7 @@ def wall(
     return energy
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def cholesky(m: Floats) -> None:
     """Overwrite the upper triangle of the positive definite m with U, m = UᵀU.
 
@@ -129,7 +126,19 @@ def cholesky(m: Floats) -> None:
         m[n - 1, n - 1] = np.sqrt(m[n - 1, n - 1])
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
+def quantile(values: Floats, k: int) -> float:
+    """The k-th smallest value. Sorts in place by insertion: it compiles sooner than np.sort."""
+    for i in range(1, len(values)):
+        value, j = values[i], i
+        while j > 0 and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+    return float(values[k])
+
+
+@njit(fastmath=FAST)
 def springs(
     x: Floats, begin: int, radii: Floats, cell: Floats, inverse: Floats, periodic: bool,
     atom: Ints, axis: Ints, out: Floats,
@@ -165,7 +174,7 @@ def springs(
             nearest[i] = min(nearest[i], q[k])
             nearest[j] = min(nearest[j], q[k])
             k += 1
-    near = np.sort(nearest)[(3 * n) // 4] if n > 1 else 1.0
+    near = quantile(nearest, (3 * n) // 4) if n > 1 else 1.0
     out[:, :] = 0.0
     for k in range(f):
         out[k, k] = C_STAB
@@ -197,11 +206,12 @@ def springs(
     return 2.0 * near * bond / n
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def forward(u: Floats, b: Floats, z: Floats) -> None:
     """Solve Uᵀz = b."""
     n = b.shape[0]
-    z[:] = b
+    for i in range(n):
+        z[i] = b[i]
     for i in range(n):
         z[i] /= u[i, i]
         f = z[i]
@@ -209,14 +219,14 @@ def forward(u: Floats, b: Floats, z: Floats) -> None:
             z[j] -= f * u[i, j]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def backward(u: Floats, z: Floats, out: Floats) -> None:
     """Solve U out = z."""
     for i in range(z.shape[0] - 1, -1, -1):
         out[i] = (z[i] - dot(u[i, i + 1 :], out[i + 1 :])) / u[i, i]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def direction(
     g: Floats, s: Floats, y: Floats, rho: Floats, count: int, head: int, gamma: float,
     u: Floats, preconditioned: bool, out: Floats,
@@ -236,7 +246,8 @@ def direction(
         forward(u, q, z)
         backward(u, z, out)
     else:
-        out[:] = q
+        for k in range(n):
+            out[k] = q[k]
     for k in range(n):
         out[k] *= gamma
     for t in range(count - 1, -1, -1):

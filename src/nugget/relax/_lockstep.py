@@ -1,8 +1,9 @@
-"""One lockstep of many L-BFGS walks: take the values at the trial points, set the next ones.
+"""One step of many L-BFGS minimisations: take the values at the trial points, set the next ones.
 
-A step is kept when the energy does not rise; otherwise the walk goes back along it (to the minimum
-of the cubic through both values and slopes). When going back does not help, the history is dropped
-and the walk starts afresh downhill. Points with values that are not finite count as a rise.
+All structures advance in lockstep, one evaluation each. A step is accepted when the energy does not
+rise. Otherwise it is shortened (to the minimum of the cubic through both values and slopes). When
+shortening does not help, the history is dropped and the next step goes down the gradient. A point
+whose value or gradient is not finite counts as a rise.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Bools, Floats, Ints
+from nugget._compiled.jit import FAST, njit
 from nugget.relax._lbfgs import (
     CONVERGED,
     E_RISE,
-    FAST,
     FIRST,
     MAX_REJECT,
     NOT_FINITE,
@@ -25,8 +25,6 @@ from nugget.relax._lbfgs import (
     RUNNING,
     STALLED,
     STEPS,
-    Floats,
-    Ints,
     direction,
     dot,
     forward,
@@ -37,7 +35,7 @@ from nugget.relax._lbfgs import (
 
 
 class State(NamedTuple):
-    """All walks as flat arrays. B structures, N atoms, D free degrees of freedom, M pairs kept."""
+    """All minimisations as flat arrays: B structures, N atoms, D free degrees, M pairs kept."""
 
     atoms: Ints  # (B+1) first atom of each structure
     dofs: Ints  # (B+1) first free degree of each structure
@@ -46,8 +44,8 @@ class State(NamedTuple):
     radii: Floats  # (N) covalent radii
     cell: Floats  # (B,3,3)
     inverse: Floats  # (B,3,3), zero columns along axes that are not periodic
-    periodic: NDArray[np.bool_]  # (B)
-    feels: NDArray[np.bool_]  # (N) feels the wall
+    periodic: Bools  # (B)
+    feels: Bools  # (N) feels the wall
     kind: Ints  # (B) 0 no wall, 1 sphere, 2 box
     centre: Floats  # (B,3)
     shape: Floats  # (B,3,4)
@@ -76,7 +74,7 @@ class State(NamedTuple):
     status: Ints  # (B)
 
 
-@njit(cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def all_finite(e: float, g: Floats) -> bool:
     ok = np.isfinite(e)
     for i in range(g.shape[0]):
@@ -84,7 +82,7 @@ def all_finite(e: float, g: Floats) -> bool:
     return bool(ok)
 
 
-@njit(cache=True)
+@njit
 def cubic_minimum(e0: float, e1: float, d0: float, d1: float) -> float:
     """Minimum in (0,1) of the cubic with values e0, e1 and slopes d0 < 0, d1 at 0 and 1."""
     theta = 3.0 * (e0 - e1) + d0 + d1
@@ -94,7 +92,7 @@ def cubic_minimum(e0: float, e1: float, d0: float, d1: float) -> float:
     return min(max(z, 0.1), 0.6)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def remember(st: State, b: int, g_new: Floats, s: Floats, y: Floats) -> None:
     """Keep the pair (t·p, Δg) when it shows positive curvature.
 
@@ -123,13 +121,13 @@ def remember(st: State, b: int, g_new: Floats, s: Floats, y: Floats) -> None:
         st.boost[b] *= 2.0
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def set_trial(st: State, b: int) -> None:
     for k in range(st.dofs[b], st.dofs[b + 1]):
         st.x[st.atom[k], st.axis[k]] = st.here[k] + st.t[b] * st.p[k]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def next_step(st: State, b: int, s: Floats, y: Floats, max_step: float) -> None:
     """The quasi-Newton step from the kept point, no atom moving farther than max_step."""
     lo, hi = st.dofs[b], st.dofs[b + 1]
@@ -149,7 +147,8 @@ def next_step(st: State, b: int, s: Floats, y: Floats, max_step: float) -> None:
                 st.x[a0:a1], a0, st.radii[a0:a1], st.cell[b], st.inverse[b], st.periodic[b],
                 atom, st.axis[lo:hi], factor,
             )  # fmt: skip
-            st.built[lo:hi] = st.here[lo:hi]
+            for k in range(lo, hi):
+                st.built[k] = st.here[k]
     gamma = FIRST
     if st.pairs[b] > 0:
         i = (st.head[b] - 1) % s.shape[0]
@@ -172,7 +171,7 @@ def next_step(st: State, b: int, s: Floats, y: Floats, max_step: float) -> None:
     set_trial(st, b)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def step_back(st: State, b: int, e: float, g: Floats, finite: bool, max_step: float) -> None:
     """The trial point was higher (or not finite): try a shorter step, later another direction."""
     lo, hi = st.dofs[b], st.dofs[b + 1]
@@ -199,12 +198,15 @@ def step_back(st: State, b: int, e: float, g: Floats, finite: bool, max_step: fl
     set_trial(st, b)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def advance(
     st: State, active: Ints, values: Floats, gradients: Floats, memory: int, fmax: float,
     steps: int, max_step: float, runaway: float,
 ) -> None:  # fmt: skip
-    """Digest values (per active structure) and gradients (their atoms, in order) at st.x."""
+    """Accept or reject the trial points st.x and set the next ones, in place.
+
+    `values` has one number per active structure, `gradients` the rows of their atoms in order.
+    """
     begin = 0
     for k in range(active.shape[0]):
         b = active[k]

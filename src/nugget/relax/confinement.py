@@ -1,9 +1,9 @@
 """Regions of space that atoms may fill, and the soft walls that keep them there.
 
 A wall is a half parabola, E = ½ k d², with d the distance that an atom sticks out. Value and
-gradient are continuous, so a quasi-Newton method walks along it as along any other part of the
-surface (clipping positions back into a box would break the curvature pairs that L-BFGS lives on).
-An atom that is pulled outwards by a force F comes to rest F/k outside.
+gradient are continuous, so a quasi-Newton method crosses it like any other part of the surface.
+(Clipping positions back into a box would spoil the curvature pairs of L-BFGS.) An atom that is
+pulled outwards by a force F comes to rest F/k outside.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Bools, Floats
 from nugget.errors import NuggetError
 
-Floats = NDArray[np.float64]
 Vector = tuple[float, float, float]
 
 STIFFNESS = 10.0  # eV/Å²: about as stiff as a metal bond, so the wall costs no extra steps
@@ -42,12 +41,16 @@ class Sphere:
         _positive("radius", self.radius)
         _positive("stiffness", self.stiffness)
 
+    @property
+    def middle(self) -> Floats | None:
+        """The centre; None when it follows the atoms."""
+        return None if self.centre is None else np.asarray(self.centre, dtype=float)
+
     def planes(self, positions: Floats) -> tuple[int, Floats, Floats]:
         """(kind, centre, radius and padding) in the form that the compiled loop reads."""
         inside = positions[self.skip :]
-        if self.centre is not None:
-            centre = np.asarray(self.centre, dtype=float)
-        else:
+        centre = self.middle
+        if centre is None:
             centre = inside.mean(axis=0) if len(inside) else np.zeros(3)
         shape = np.zeros((3, 4))
         shape[0, 0] = self.radius
@@ -59,7 +62,7 @@ class Sphere:
         v *= (self.radius * rng.random(n) ** (1 / 3) / np.linalg.norm(v, axis=1))[:, None]
         return v + (np.zeros(3) if self.centre is None else np.asarray(self.centre))
 
-    def inside(self, positions: Floats, margin: float = 0.0) -> NDArray[np.bool_]:
+    def inside(self, positions: Floats, margin: float = 0.0) -> Bools:
         """Which of these atoms (template not among them) are inside."""
         if len(positions) == 0:
             return np.zeros(0, dtype=bool)
@@ -86,6 +89,11 @@ class Box:
         if abs(np.linalg.det(np.asarray(self.cell, dtype=float))) < 1e-9:
             raise NuggetError("The confinement box has no volume; give three independent edges.")
 
+    @property
+    def middle(self) -> Floats:
+        """The centre."""
+        return np.asarray(self.origin) + 0.5 * np.asarray(self.cell, dtype=float).sum(axis=0)
+
     def _inverse(self) -> Floats:
         return np.asarray(np.linalg.inv(np.asarray(self.cell, dtype=float)))
 
@@ -103,7 +111,7 @@ class Box:
         points: Floats = np.asarray(self.origin) + rng.random((n, 3)) @ np.asarray(self.cell)
         return points
 
-    def inside(self, positions: Floats, margin: float = 0.0) -> NDArray[np.bool_]:
+    def inside(self, positions: Floats, margin: float = 0.0) -> Bools:
         """Which of these atoms (template not among them) are inside."""
         inverse = self._inverse()
         fractional = (positions - np.asarray(self.origin)) @ inverse

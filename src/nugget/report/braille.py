@@ -70,6 +70,6 @@ def energy_plot(
                 canvas.dot(x, y, line=True)
         if best is None or energy < best:
             best = energy
-        for beside in (x, x + 1 if x + 1 < canvas.columns else x - 1):  # one dot is hard to see
-            canvas.dot(beside, up(energy), line=energy == best)
+        for column in (x, x + 1 if x + 1 < canvas.columns else x - 1):  # one dot is hard to see
+            canvas.dot(column, up(energy), line=energy == best)
     return canvas, low, high

@@ -1,4 +1,4 @@
-"""Are error bars honest? Parity, calibration curves and σ against error in one figure."""
+"""Parity, calibration curves and σ against error in one figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nugget.calibration import Residuals, calibration_curve, calibration_error, sigma_bins
 from nugget.errors import NuggetError
 
-# Blue, orange, green, pink: told apart by most colour-blind readers and in grey.
+# Blue, orange, green, pink: most colour-blind readers can distinguish them, also in grey.
 COLOURS = ("#1f6fb4", "#e8710a", "#2e8b57", "#c2528b", "#6b6b6b", "#8a6d3b")
 _STYLE: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 _PARITY = 2  # parity panels; further models appear as curves only

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from nugget.campaign.grid import cell_name
 from nugget.report.digest import duration
-from nugget.report.live import _SPINNER, Drawn
+from nugget.report.view import Drawn, Plain, can_draw, headline, spinner
 
 if TYPE_CHECKING:
     from nugget.campaign.results import Row
     from nugget.campaign.run import Campaign, Progress
-
-
-class CampaignView(Protocol):
-    """Shows a campaign: `watch` is given to `Campaign.run`, `note` says something in between."""
-
-    def watch(self, row: Row, done: int, total: int) -> None: ...
-    def note(self, text: str) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 def line_of(row: Row, done: int, total: int) -> str:
@@ -46,24 +35,11 @@ def line_of(row: Row, done: int, total: int) -> str:
     return f"{head}  {what}{outcome.evaluations} evaluations{best}"
 
 
-class PlainCampaignView:
-    """A line per search that has ended, for files and pipes."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
+class PlainCampaignView(Plain):
+    """A line per search that has ended."""
 
     def watch(self, row: Row, done: int, total: int) -> None:
         print(line_of(row, done, total), flush=True)
-
-    def note(self, text: str) -> None:
-        print(text, flush=True)
-
-    def __enter__(self) -> Self:
-        self.note(self.title)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 class LiveCampaignView(Drawn):
@@ -96,18 +72,12 @@ class LiveCampaignView(Drawn):
     def _headline(self, now: float) -> RenderableType:
         done = sum(cell.done for cell in self._progress)
         total = sum(cell.total for cell in self._progress)
-        turn = "" if self._done else _SPINNER[int(now * 4) % len(_SPINNER)] + " "
+        turn = "" if self._done else spinner(now) + " "
         clock = f"{duration(now - self._begun)} so far"
         new = done - self._before
         if new and not self._done:
             clock += f", {duration((now - self._begun) / new * (total - done))} left"
-        line = Table.grid(expand=True, padding=(0, 1))
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True, justify="right")
-        bar = ProgressBar(total=max(total, 1), completed=done)
-        line.add_row(Text(f"{turn}{done} of {total} searches"), bar, Text(clock))
-        return line
+        return headline(Text(f"{turn}{done} of {total} searches"), done, total, clock)
 
 
 def progress_table(cells: list[Progress], room: int) -> Table:
@@ -133,10 +103,11 @@ def progress_table(cells: list[Progress], room: int) -> Table:
     return table
 
 
-def make_campaign_view(title: str, campaign: Campaign, live: bool) -> CampaignView:
+def make_campaign_view(
+    title: str, campaign: Campaign, live: bool
+) -> LiveCampaignView | PlainCampaignView:
     """The table on a terminal that can show it, lines anywhere else."""
     console = Console()
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    if live and console.is_terminal and not console.is_dumb_terminal and encoding == "utf8":
+    if live and can_draw(console):
         return LiveCampaignView(title, campaign, console)
     return PlainCampaignView(title)

@@ -9,7 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nugget.search.loop import Status
+    from nugget.search.run import Status
     from nugget.search.store import Record
 
 #: How many of the last evaluations errors and times are taken from.
@@ -27,11 +27,11 @@ class Quality:
 
 def quality(records: Sequence[Record], last: int = LAST) -> Quality | None:
     """Of the last predictions that met their outcome; None before there are any."""
-    met = [r for r in records if r.ok and r.predicted is not None and r.sigma][-last:]
+    met = [r for r in records if r.ok and r.predicted is not None and r.std][-last:]
     if not met:
         return None
     errors = [record.energy - float(record.predicted or 0.0) for record in met]
-    bars = [record.scale * float(record.sigma or 0.0) for record in met]
+    bars = [record.scale * float(record.std or 0.0) for record in met]
     return Quality(
         len(met),
         sum(abs(e) / len(r.atoms) for e, r in zip(errors, met, strict=True)) / len(met),
@@ -110,8 +110,8 @@ def plain_line(status: Status) -> str:
     assert best is not None
     mark = "*" if best is record else " "
     expected = ""
-    if record.predicted is not None and record.sigma:
-        bar = record.scale * record.sigma
+    if record.predicted is not None and record.std:
+        bar = record.scale * record.std
         expected = f"  expected {record.predicted:.3f} ± {bar:.3f}"
     return (
         f"{head} {mark} {record.energy:.4f} eV  best {best.energy:.4f} eV{expected}  "

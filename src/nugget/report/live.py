@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import termios
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -26,86 +21,19 @@ from nugget.report.digest import (
     seconds_left,
     shares,
 )
+from nugget.report.view import Drawn, Plain, can_draw, headline, spinner
 
 if TYPE_CHECKING:
-    from nugget.search.loop import Status
+    from nugget.search.run import Status
     from nugget.search.store import Record
 
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
-
-class View(Protocol):
-    """Shows a search: `watch` is given to `Search.run`, `note` says something in between."""
-
-    def watch(self, status: Status) -> None: ...
-    def note(self, text: str) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-class PlainView:
-    """A line per evaluation, for files and pipes."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
+class PlainView(Plain):
+    """A line per evaluation."""
 
     def watch(self, status: Status) -> None:
         if status.record is not None:
             print(plain_line(status), flush=True)
-
-    def note(self, text: str) -> None:
-        print(text, flush=True)
-
-    def __enter__(self) -> Self:
-        self.note(self.title)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def _without_echoed_controls() -> Iterator[None]:
-    """Keep the terminal from writing ^C into the picture, which would break its last line."""
-    try:
-        former = termios.tcgetattr(sys.stdin)
-    except (termios.error, OSError, ValueError):  # no terminal to type on
-        yield
-        return
-    silent = list(former)
-    silent[3] &= ~termios.ECHOCTL  # the local modes
-    termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, former)
-
-
-class Drawn:
-    """A picture that is drawn again four times a second; who draws it has `__rich_console__`."""
-
-    def __init__(self, title: str, console: Console | None = None) -> None:
-        self.title = title
-        self.console = console or Console()
-        self._note = ""
-        self._begun = time.monotonic()
-        self._done = False
-        self._quiet = _without_echoed_controls()
-        self._live = Live(cast(RenderableType, self), console=self.console, refresh_per_second=4)
-
-    def note(self, text: str) -> None:
-        # Only an assignment: this is called by signal handlers, at any moment.
-        self._note = text
-
-    def __enter__(self) -> Self:
-        self._quiet.__enter__()
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done, self._note = True, ""
-        self._live.stop()
-        self._quiet.__exit__(None, None, None)
 
 
 class LiveView(Drawn):
@@ -135,26 +63,19 @@ class LiveView(Drawn):
 
     def _headline(self, records: Sequence[Record]) -> RenderableType:
         done, now = len(records), time.monotonic()
-        line = Table.grid(expand=True, padding=(0, 1))
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True, justify="right")
         if self._done:
             where = Text(f"{done} of {self.budget} evaluations", style="bold")
             clock = f"in {duration(now - self._begun)}"
         else:
-            turn = _SPINNER[int(now * 4) % len(_SPINNER)]
             flying = 1 if self._status is None else self._status.in_flight
             what = f"evaluation {min(done + 1, self.budget)} of {self.budget}"
             if flying > 1:
                 what = f"{done} of {self.budget} evaluations, {flying} in flight"
-            where = Text(f"{turn} {'starting' if self._status is None else what}")
+            where = Text(f"{spinner(now)} {'starting' if self._status is None else what}")
             left = seconds_left(records, self.budget, in_flight=flying)
             clock = f"{duration(now - self._since)} so far"
             clock += "" if left is None else f", {duration(left)} left"
-        bar = ProgressBar(total=max(self.budget, 1), completed=min(done, self.budget))
-        line.add_row(where, bar, Text(clock))
-        return line
+        return headline(where, done, self.budget, clock)
 
 
 def _plot(records: Sequence[Record], budget: int, width: int, height: int) -> list[RenderableType]:
@@ -232,10 +153,7 @@ def _generators(records: Sequence[Record]) -> Table:
     return table
 
 
-def make_view(title: str, budget: int, live: bool) -> View:
+def make_view(title: str, budget: int, live: bool) -> LiveView | PlainView:
     """The picture on a terminal that can show it, lines anywhere else."""
     console = Console()
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    if live and console.is_terminal and not console.is_dumb_terminal and encoding == "utf8":
-        return LiveView(title, budget, console)
-    return PlainView(title)
+    return LiveView(title, budget, console) if live and can_draw(console) else PlainView(title)

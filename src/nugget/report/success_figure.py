@@ -39,7 +39,7 @@ def success_figure(groups: Sequence[Group], title: str = "") -> Figure:
     if not groups:
         raise NuggetError("There is nothing to draw: no search has ended yet.")
     axis, series = arrange(groups)
-    # Without an axis there is nothing to set curves apart by but their colour: one panel for all.
+    # Without an axis, only colours distinguish the curves: one panel for all.
     panels = series if axis is not None else {"": [g for found in series.values() for g in found]}
     count = 1 + len(panels)
     columns = min(count, _COLUMNS)
@@ -100,7 +100,7 @@ def draw_success(panel: Axes, axis: str, series: Series) -> None:
         {group.cell[axis] for found in series.values() for group in found}, key=lambda t: float(t)
     )
     place = {text: k for k, text in enumerate(texts)}
-    shift = 0.14 if len(series) > 1 else 0.0  # bars beside each other, not on top
+    shift = 0.14 if len(series) > 1 else 0.0  # bars side by side
     for k, (name, found) in enumerate(series.items()):
         x = [place[group.cell[axis]] + shift * (k - (len(series) - 1) / 2) for group in found]
         share = np.array([group.success for group in found])

@@ -1,4 +1,4 @@
-"""What a search is told: one validated settings tree, read from and written to TOML.
+"""The settings of a search: one validated tree, read from and written to TOML.
 
 Each option is documented once, here; `nugget init` writes these texts as comments.
 """
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from nugget.errors import NuggetError
-from nugget.evaluation.executors import ExecutionConfig
+from nugget.evaluation.config import EngineConfig, ExecutionConfig, Section
+
+Options = dict[str, Any]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
-    )
+def _options(of: str) -> Any:
+    return Field(default_factory=dict, description=f"further options of the {of}")
 
 
-class SystemConfig(_Section):
-    """What is looked for."""
+class SystemConfig(Section):
+    """The system to search."""
 
     formula: str = Field("Au20", description="atoms to place, as Au20 or Cu5Au8")
     kind: Literal["cluster", "surface", "bulk"] = Field(
@@ -45,21 +45,23 @@ class SystemConfig(_Section):
             raise ValueError("a surface search needs system.template, a file with the slab")
         if self.kind == "bulk" and (self.cell is None or len(self.cell) not in (3, 6)):
             raise ValueError("a bulk search needs system.cell with 3 or 6 numbers")
+        if self.cell is not None and not _has_volume(self.cell):
+            raise ValueError(
+                f"cell {list(self.cell)} spans no volume: give three positive lengths in Å, and "
+                "angles in degrees that fit together"
+            )
         return self
 
 
-class EngineConfig(_Section):
-    """The expensive calculator; `nugget engines` lists them."""
-
-    name: str = Field("gfn1-xtb", description="a name from `nugget engines`, or module:factory")
-    options: dict[str, Any] = Field(default_factory=dict, description="passed to the engine")
-    time_limit: float = Field(600.0, gt=0, description="seconds before a calculation is killed")
-    retries: int = Field(1, ge=0, description="new attempts after a calculation has died")
-    relax_steps: int = Field(0, ge=0, description="relaxation steps with the engine itself")
-    max_failures: int = Field(10, ge=1, description="stop after this many failures in a row")
+def _has_volume(cell: tuple[float, ...]) -> bool:
+    """Positive lengths, and angles that three edges can have with each other."""
+    if len(cell) not in (3, 6) or min(cell) <= 0 or max(cell[3:], default=90.0) >= 180:
+        return False
+    a, b, c = np.cos(np.radians(cell[3:] or (90.0, 90.0, 90.0)))
+    return bool(1 - a * a - b * b - c * c + 2 * a * b * c > 1e-6)
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """The surrogate."""
 
     cutoff: float = Field(6.0, gt=1, description="radius of an atomic environment, Å")
@@ -69,49 +71,61 @@ class ModelConfig(_Section):
     length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
     force_noise: float = Field(
-        0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search too sure of itself"
+        0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search overconfident"
     )
     use_forces: bool = Field(
         False,
         description="learn from forces too: better on simple surfaces, worse on gold clusters",
     )
-    baseline: Literal["pair-well", "repulsion", "none"] = Field(
-        "pair-well", description="what is believed before any data"
-    )
     max_points: int = Field(1000, ge=10, description="inducing points at the most")
-    uncertainty: Literal["label-noise", "projected-process"] = Field(
-        "label-noise", description="committee by label noise, or the closed form"
-    )
     members: int | None = Field(None, ge=1, description="sampled members; none: the exact limit")
-    label: float = Field(0.02, ge=0, description="label noise of the committee, eV/atom")
-    prior: float = Field(0.1, ge=0, description="prior noise of the committee, eV/atom")
-    force: float = Field(0.1, ge=0, description="label noise on forces, eV/Å")
+    label_noise: float = Field(0.02, ge=0, description="label noise of the committee, eV/atom")
+    prior_noise: float = Field(0.1, ge=0, description="prior noise of the committee, eV/atom")
+    force_label_noise: float = Field(0.1, ge=0, description="label noise on forces, eV/Å")
+    descriptor: str = Field("SOAP", description="class of the descriptor")
+    descriptor_options: Options = _options("descriptor")
+    kernel: str = Field("RBF", description="class of the kernel")
+    kernel_options: Options = _options("kernel")
+    inducing: str = Field("PivotedCholesky", description="rule that picks inducing points")
+    inducing_options: Options = _options("rule")
+    uncertainty: str = Field(
+        "label-noise", description="label-noise: a committee; projected-process: the closed form"
+    )
+    uncertainty_options: Options = _options("uncertainty")
+    baseline: str = Field(
+        "pair-well", description="energy before any data: pair-well, repulsion, none, ..."
+    )
+    baseline_options: Options = _options("baseline")
 
 
-class SearchConfig(_Section):
-    """How the search goes about it."""
+class SearchConfig(Section):
+    """The search itself."""
 
     budget: int = Field(150, ge=1, description="evaluations with the engine")
     initial: int = Field(5, ge=1, description="evaluations before the first model")
     in_flight: int = Field(1, ge=1, description="evaluations at the same time")
     candidates: int = Field(30, ge=1, description="structures relaxed per evaluation")
-    kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*sigma is minimised")
-    acquisition: Literal["auto", "lcb", "thompson", "ei"] = Field(
+    kappa: float = Field(2.0, ge=0, description="exploration: E - kappa*std is minimised")
+    acquisition: str = Field(
         "auto",
-        description="lower confidence bound, Thompson sampling, expected improvement; "
-        "auto: lcb one at a time, thompson with several in flight",
+        description="lcb: lower confidence bound, thompson: Thompson sampling, ei: expected "
+        "improvement; auto: lcb one at a time, thompson with several in flight",
     )
-    calibrate: bool = Field(True, description="rescale sigma by the search's own past errors")
+    acquisition_options: Options = _options("acquisition")
+    calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")
     hops: int = Field(0, ge=0, description="rounds of basin hopping on the surrogate")
     parents: Literal["kmeans", "best", "boltzmann"] = Field(
         "kmeans", description="which known structures new ones are made from"
     )
-    n_parents: int = Field(8, ge=2, description="how many of them")
+    n_parents: int = Field(8, ge=2, description="how many of these")
     generators: dict[str, float] = Field(
         default_factory=lambda: dict(DEFAULT_GENERATORS),
         description="weights of the ways to make candidates; what is not listed is not used",
+    )
+    generator_options: dict[str, Options] = Field(
+        default_factory=dict, description="further options of generators, by name"
     )
     seed: int = Field(0, ge=0, description="same seed, same search")
     reference: str | None = Field(
@@ -126,6 +140,10 @@ class SearchConfig(_Section):
         weights = self.generators
         if not weights or min(weights.values()) < 0 or max(weights.values()) == 0:
             raise ValueError("generators need weights of 0 or more, at least one above 0")
+        if stray := [name for name in self.generator_options if name not in weights]:
+            raise ValueError(f"generator_options are given for {stray[0]}, which has no weight")
+        if self.acquisition == "auto" and self.acquisition_options:
+            raise ValueError("acquisition_options need an acquisition by name, not auto")
         return self
 
 
@@ -142,7 +160,7 @@ DEFAULT_GENERATORS: dict[str, float] = {
 }
 
 
-class Config(_Section):
+class Config(Section):
     """A whole search."""
 
     system: SystemConfig = SystemConfig()
@@ -161,14 +179,38 @@ def make_config(settings: dict[str, Any], origin: str = "the settings") -> Confi
         raise NuggetError(f"{origin}: " + "; ".join(lines)) from None
 
 
+# What may change while a search goes on: how far, how long and where, but not what it finds.
+_FREE = {
+    "engine": {"time_limit", "retries", "max_failures", "scratch", "keep_scratch"},
+    "search": {"budget", "polish"},
+}
+
+
+def changed_settings(now: Config, then: Config) -> list[str]:
+    """The settings that make another search, in words; budget, limits and execution do not."""
+    a, b = (config.model_dump(exclude={"execution"}) for config in (now, then))
+    return [
+        f"{section}.{key} is {value!r} and was {b[section].get(key)!r}"
+        for section, values in a.items()
+        for key, value in values.items()
+        if value != b[section].get(key) and key not in _FREE.get(section, ())
+    ]
+
+
 def read_config(path: Path) -> Config:
-    """Settings from a TOML file."""
+    """Settings from a TOML file, which must at least name a system."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise NuggetError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NuggetError(f"{path} is not valid TOML: {error}.") from None
+    system = settings.get("system", {})
+    if isinstance(system, dict) and "formula" not in system:
+        what = "no system.formula" if settings else "no settings"
+        raise NuggetError(
+            f'{path} holds {what}: say what is searched for, as formula = "Au20" below [system].'
+        )
     return make_config(settings, str(path))
 
 
@@ -183,7 +225,7 @@ def write_config(config: Config, *, comments: bool = True) -> str:
         for key, field in type(block).model_fields.items():
             value = getattr(block, key)
             note = f"  # {field.description}" if comments else ""
-            if isinstance(value, dict):
+            if isinstance(value, dict) and value:
                 entries = [f"{_key(k)} = {_toml(v)}" for k, v in value.items()]
                 head = f"# {field.description}\n" if comments else ""
                 tables.append("\n".join([f"{head}[{name}.{key}]", *entries]))
@@ -217,6 +259,13 @@ def _toml(value: Any) -> str:
     raise NuggetError(f"{value!r} cannot be written to a TOML file.")
 
 
+_RENAMED = {
+    "model.label": "label_noise",
+    "model.prior": "prior_noise",
+    "model.force": "force_label_noise",
+}
+
+
 def _explain(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "model_type":
@@ -230,6 +279,8 @@ def _explain(problem: Any) -> str:
     if parents:
         section = Config.model_fields[parents[0]].annotation
         known = list(section.model_fields)  # type: ignore[union-attr]
+    if where in _RENAMED:
+        return f"{where} is not an option; did you mean {_RENAMED[where]!r}?"
     near = difflib.get_close_matches(str(key), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return f"{where} is not an option; {hint}"

@@ -1,8 +1,8 @@
 """What a search knows, as a fold over its records, and what it would evaluate next.
 
-`learn(record)` for all records in order gives the same learner as the search had when it wrote the
-last of them, to the last bit; `propose(ordinal, pending)` depends on nothing but that, the seed and
-the structures that are being evaluated at the time. This is all that restarting needs.
+`learn(record)` for all records in order gives the learner that the search had after the last of
+them, to the last bit. `propose(ordinal, pending)` depends only on that learner, the seed and the
+structures that are being evaluated at the time. Restarting needs nothing else.
 """
 
 from __future__ import annotations
@@ -14,39 +14,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
-from ase.data import chemical_symbols
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget.calibration import OnlineScale
-from nugget.descriptors.soap import SOAP
 from nugget.errors import NuggetError
 from nugget.generators import Failure, Mixer, Problem, make_generator
-from nugget.gp.inducing import PivotedCholesky
-from nugget.gp.kernels.rbf import RBF
-from nugget.gp.uncertainty.label_noise import LabelNoise
-from nugget.gp.uncertainty.projected import ProjectedProcess
 from nugget.identity import KnownStructures
-from nugget.potential.potential import Potential
-from nugget.potential.priors import PairWell, Prior, Repulsion, SpeciesEnergies
+from nugget.potential.priors import PairWell
 from nugget.potential.surface import Surface
 from nugget.relax import relax
-from nugget.search import acquisition
-from nugget.search.config import Config, ModelConfig
+from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
+from nugget.search.config import Config
+from nugget.search.model import make_potential
 from nugget.search.parents import SELECTORS
 from nugget.search.store import Record
 
-Floats = NDArray[np.float64]
-
 # Rounds of new candidates before a search says that there is nothing new to find.
 _ROUNDS = 10
-
-# A pair well under the model keeps early searches from crushing or boiling structures that no
-# data speak about: on Au13 (EMT, two seeds) 5 of 38 evaluations were above 9 eV instead of 27.
-BASELINES: dict[str, list[Prior]] = {
-    "pair-well": [PairWell()],
-    "repulsion": [Repulsion()],
-    "none": [],
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,26 +40,26 @@ class Proposal:
     atoms: Atoms
     generator: str
     predicted: float | None = None
-    sigma: float | None = None  # before rescaling
+    std: float | None = None  # before rescaling
     scale: float = 1.0
     acquisition: float | None = None
-    candidates: int = 0
-    valid: int = 0
-    new: int = 0
 
 
 class Learner:
-    """Model, memory and luck of one search."""
+    """Model, known structures and generator weights of one search."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config, self.problem = config, problem
-        weights = {
-            name: weight
-            for name, weight in config.search.generators.items()
-            if weight > 0 and make_generator(name).suits(problem)
-        }
-        self.mixer = Mixer([make_generator(name) for name in weights], weights)
-        self.acquisition = acquisition.chosen(config)
+        search = config.search
+        made = [
+            make_generator(name, **search.generator_options.get(name, {}))
+            for name, weight in search.generators.items()
+            if weight > 0
+        ]
+        suited = [generator for generator in made if generator.suits(problem)]
+        self.mixer = Mixer(suited, {one.name: search.generators[one.name] for one in suited})
+        if search.acquisition != "auto":
+            make_acquisition(search, search.acquisition)  # mistakes are found now
         self.potential = make_potential(config.model, problem, config.search.seed)
         self.online = OnlineScale()
         self.known = KnownStructures()
@@ -102,8 +86,8 @@ class Learner:
             return
         improved = best is None or record.energy < best.energy
         self._credit(record, 1.0 if improved else 0.0)
-        if record.predicted is not None and record.sigma:
-            self.online = self.online.update(record.predicted, record.sigma, record.energy)
+        if record.predicted is not None and record.std:
+            self.online = self.online.update(record.predicted, record.std, record.energy)
         if self.potential.is_fitted:
             self.potential.update([record.atoms])
         else:
@@ -112,28 +96,39 @@ class Learner:
                 self.potential.fit(self._waiting, use_forces=self.config.model.use_forces)
                 self._waiting = []
 
+    @property
+    def acquisition(self) -> Acquisition:
+        """What decides between candidates, once there is a model."""
+        has_members = self.potential.fitted.uncertainty.has_members
+        return choose_acquisition(self.config.search, has_members)
+
+    @property
+    def best_energy(self) -> float:
+        """The lowest energy so far; there is one as soon as there is a model."""
+        return min(record.energy for record in self.good)
+
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
             self.mixer.credit(record.generator, success)
 
     def propose(self, ordinal: int, pending: Sequence[Atoms] = ()) -> Proposal | None:
-        """The structure to evaluate next: a function of what was learnt, seed, ordinal and pending.
+        """The structure to evaluate next: a function of the records, seed, `ordinal` and `pending`.
 
-        `ordinal` counts the proposals of a search, `pending` are those without an answer as yet.
-        None when nothing new turns up any more, however often one tries.
+        `ordinal` counts the proposals of a search; `pending` are those still being evaluated.
+        None when every candidate is already known.
         """
         if not pending:
             return self._propose(ordinal)
         proposal = self._believing(pending)._propose(ordinal)
         if proposal is None or proposal.predicted is None:
             return proposal
-        # What is recorded, and calibrated with later, is what the data say: σ as it was before the
-        # fantasies, which would make every error look too large.
-        energy, sigma = self._predict([proposal.atoms])
-        return replace(proposal, predicted=float(energy[0]), sigma=float(sigma[0]))
+        # The record, and later the calibration, get σ from the data alone. σ with the fantasies is
+        # smaller, so every error would look too large.
+        energy, std = self._predict([proposal.atoms])
+        return replace(proposal, predicted=float(energy[0]), std=float(std[0]))
 
     def _believing(self, pending: Sequence[Atoms]) -> Learner:
-        """This learner, as if the pending structures had just the energies that it expects.
+        """This learner, as if the pending structures had the energies that it predicts.
 
         The "kriging believer" (Ginsbourger et al. 2010): a label equal to the mean leaves the mean
         as it is but takes σ away there, so E − κσ rises at and around what is pending and the next
@@ -158,13 +153,13 @@ class Learner:
         if not self.potential.is_fitted:
             return self._unlearned(rng)
         parents = self._parents(rng)
-        surface = self._surface(rng)
+        surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
         for _ in range(_ROUNDS):
             start = self._candidates(rng, parents)
             pool = self._relax(start, surface)
             for _ in range(self.config.search.hops):
                 pool += self._relax(self._hop(rng, pool), surface)
-            proposal = self._choose(pool, len(start)) or self._choose(start, len(start))
+            proposal = self._choose(pool) or self._choose(start)
             if proposal is not None:
                 return proposal
         return None
@@ -205,13 +200,6 @@ class Learner:
         select = SELECTORS[self.config.search.parents]
         return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
 
-    def _surface(self, rng: np.random.Generator) -> Surface:
-        search = self.config.search
-        if self.acquisition == "thompson":
-            return acquisition.thompson_surface(self.potential, rng, self.scale)
-        # Expected improvement is flat far from the best: candidates walk on the LCB for it too.
-        return self.potential.lcb(search.kappa * self.scale)
-
     def _relax(self, images: list[Atoms], surface: Surface | PairWell) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
         if not images:
@@ -231,8 +219,8 @@ class Learner:
         """New starts from the best of the pool: basin hopping on the surrogate."""
         if len(pool) < 2:
             return []
-        energy, sigma = self._predict(pool)
-        order = np.argsort(self._score(energy, sigma))[: max(2, len(pool) // 4)]
+        energy, std = self._predict(pool)
+        order = np.argsort(self._score(energy, std))[: max(2, len(pool) // 4)]
         return self._candidates(rng, [pool[k] for k in order])
 
     def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
@@ -240,50 +228,24 @@ class Learner:
         assert found.energy_uncertainty is not None
         return found.energy, found.energy_uncertainty
 
-    def _score(self, energy: Floats, sigma: Floats) -> Floats:
-        search = self.config.search
-        if self.acquisition == "ei" and self.best is not None:
-            return acquisition.expected_improvement(self.best.energy)(energy, self.scale * sigma)
-        kappa = search.kappa if self.acquisition == "lcb" else 0.0
-        return acquisition.lower_confidence_bound(kappa * self.scale)(energy, sigma)
+    def _score(self, energy: Floats, std: Floats) -> Floats:
+        return self.acquisition.score(energy, self.scale * std, self.best_energy)
 
-    def _choose(self, pool: list[Atoms], generated: int) -> Proposal | None:
+    def _choose(self, pool: list[Atoms]) -> Proposal | None:
         """The best of the pool that is not known yet; None if all are."""
         if not pool:
             return None
-        energy, sigma = self._predict(pool)
-        scores = self._score(energy, sigma)
+        energy, std = self._predict(pool)
+        scores = self._score(energy, std)
         order = np.argsort(scores, kind="stable")
-        fresh = [int(k) for k in order if self.known.find(pool[k], float(energy[k])) is None]
-        if not fresh:
-            return None
-        k = fresh[0]
-        return Proposal(
-            atoms=pool[k],
-            generator=str(pool[k].info["generator"]),
-            predicted=float(energy[k]),
-            sigma=float(sigma[k]),
-            scale=self.scale,
-            acquisition=float(scores[k]),
-            candidates=generated,
-            valid=len(pool),
-            new=len(fresh),
-        )
-
-
-def make_potential(model: ModelConfig, problem: Problem, seed: int) -> Potential:
-    """The surrogate that the settings describe, not yet fitted."""
-    species = sorted({chemical_symbols[z] for z in problem.numbers})
-    uncertainty: LabelNoise | ProjectedProcess = ProjectedProcess()
-    if model.uncertainty == "label-noise":
-        uncertainty = LabelNoise(model.label, model.prior, model.force, model.members)
-    return Potential(
-        SOAP(tuple(species), model.cutoff, model.n_max, model.l_max, model.sigma),
-        kernel=RBF(model.length_scale),
-        inducing=PivotedCholesky(max_points=model.max_points),
-        noise=model.noise,
-        force_noise=model.force_noise,
-        uncertainty=uncertainty,
-        prior=[SpeciesEnergies(), *BASELINES[model.baseline]],
-        seed=seed,
-    )
+        for k in order:
+            if self.known.find(pool[k], float(energy[k])) is None:
+                return Proposal(
+                    atoms=pool[k],
+                    generator=str(pool[k].info["generator"]),
+                    predicted=float(energy[k]),
+                    std=float(std[k]),
+                    scale=self.scale,
+                    acquisition=float(scores[k]),
+                )
+        return None

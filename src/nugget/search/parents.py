@@ -83,24 +83,16 @@ def kmeans_labels(features: Floats, rng: np.random.Generator, k: int, iterations
     return labels.astype(np.int64)
 
 
-def kmeans(
-    features: Floats,
-    energies: Floats,
-    rng: np.random.Generator,
-    n: int,
-    window: float | None = None,
-) -> Ints:
+def kmeans(features: Floats, energies: Floats, rng: np.random.Generator, n: int) -> Ints:
     """The lowest structure of each of n clusters in feature space: good ones that differ.
 
-    With `window`, only structures within so many eV of the lowest take part. When there are fewer
-    clusters than n, the lowest of the rest fill up.
+    When there are fewer clusters than n, the lowest of the rest fill up.
     """
     n = _check(features, energies, n)
     order = np.argsort(energies, kind="stable")
-    pool = order if window is None else order[energies[order] <= energies[order[0]] + window]
-    labels = kmeans_labels(features[pool], rng, min(n, len(pool)))
+    labels = kmeans_labels(features[order], rng, min(n, len(order)))
     _, first = np.unique(labels, return_index=True)
-    chosen = pool[np.sort(first)]
+    chosen = order[np.sort(first)]
     rest = order[~np.isin(order, chosen)][: n - len(chosen)]
     together = np.concatenate([chosen, rest])
     return together[np.argsort(energies[together], kind="stable")].astype(np.int64)

@@ -1,7 +1,6 @@
 """Make every proposal of a search again, from its log alone, and compare to the last bit.
 
-No engine is needed: what came of the proposals stands in the database, and so does the order in
-which the answers came.
+No engine is needed: the database holds the results of all proposals and the order of completion.
 """
 
 from __future__ import annotations
@@ -34,51 +33,48 @@ class Replay:
 def replay(
     config: Config, problem: Problem, records: Sequence[Record], pending: Sequence[Record]
 ) -> Replay:
-    """Fold the log again: learn what had been learnt, propose with what was pending, compare."""
+    """Fold the log again: learn, propose with what was pending at the time, compare."""
     log = sorted([*records, *pending], key=lambda record: record.proposal)
     if broken := tuple(_gaps(log, records)):
         return Replay(0, broken)
     learner = Learner(config, problem)
     differences = []
     for record in log:
-        for known in records[len(learner.records) : record.learnt]:
+        for known in records[len(learner.records) : record.n_observed]:
             learner.learn(known)
         waiting = [
             before.proposed
             for before in log[: record.proposal]
-            if before.iteration == UNFINISHED or before.iteration >= record.learnt
+            if before.iteration == UNFINISHED or before.iteration >= record.n_observed
         ]
         again = learner.propose(record.proposal, waiting)
-        if odd := _odd(record, again, relaxed=config.engine.relax_steps > 0):
-            differences.append(f"proposal {record.proposal}: {', '.join(odd)} differ")
+        if parts := _differing(record, again, relaxed=config.engine.relax_steps > 0):
+            differences.append(f"proposal {record.proposal}: {', '.join(parts)} differ")
     return Replay(len(log), tuple(differences))
 
 
 def _gaps(log: Sequence[Record], records: Sequence[Record]) -> Iterator[str]:
-    """What no search can have written."""
+    """Records that no search can have written."""
     if [record.proposal for record in log] != list(range(len(log))):
         yield "proposals are missing or there twice"
-    if [record.iteration for record in records] != list(range(len(records))):
-        yield "evaluations are missing or there twice"
-    for record in records:
-        if record.ok and (record.atoms.calc is None or "energy" not in record.atoms.calc.results):
-            yield f"evaluation {record.iteration} has neither an energy nor a failure"
-    learnt = 0
+    before = 0
     for record in log:
         done = len(records) if record.iteration == UNFINISHED else record.iteration
-        if not learnt <= record.learnt <= done:
-            yield f"proposal {record.proposal} cannot have learnt from {record.learnt} evaluations"
-        learnt = record.learnt
+        if not before <= record.n_observed <= done:
+            yield (
+                f"proposal {record.proposal} cannot have observed {record.n_observed} evaluations"
+            )
+        before = record.n_observed
 
 
-def _odd(record: Record, again: Proposal | None, relaxed: bool) -> list[str]:
+def _differing(record: Record, again: Proposal | None, relaxed: bool) -> list[str]:
     """The parts that are not the same bits."""
     if again is None:
         return ["all parts (nothing is proposed now)"]
-    names = ("generator", "predicted", "sigma", "scale", "acquisition")
+    names = ("generator", "predicted", "std", "scale", "acquisition")
     odd = [name for name in names if getattr(record, name) != getattr(again, name)]
-    # Early databases do not hold the structures that an engine relaxed, only what came of them.
-    unknown = relaxed and record.asked is None and record.ok
+    # Where the engine relaxed a structure, early databases hold only the result.
+    unknown = relaxed and record.proposed_positions is None and record.ok
     if not unknown and not _same_structure(record.proposed, again.atoms):
         odd.insert(0, "structures")
     return odd

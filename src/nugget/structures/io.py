@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,11 +18,13 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import all_properties
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.data import chemical_symbols
 from ase.db import connect
 from ase.io.formats import UnknownFileTypeError
 from ase.stress import full_3x3_to_voigt_6_stress
 
 from nugget.errors import NuggetError
+from nugget.structures.files import replacing
 
 # What ASE does not know as a result, and drops when it writes: of a structure, and of its atoms.
 PER_STRUCTURE = ("energy_uncertainty",)
@@ -59,7 +62,13 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     images = [found] if isinstance(found, Atoms) else list(found)
     if not images:
         raise NuggetError(f"{path} holds no structures at index {index}.")
-    return [_with_stored_uncertainties(atoms) for atoms in images]
+    for k, atoms in enumerate(images):
+        if not np.isin(atoms.numbers, range(len(chemical_symbols))).all():
+            raise NuggetError(f"{path}: structure {k} holds atomic numbers that no element has.")
+    try:
+        return [_with_stored_uncertainties(atoms) for atoms in images]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise NuggetError(f"{path}: stored uncertainties are no numbers ({error}).") from error
 
 
 def _read(path: Path, index: int | slice) -> Any:
@@ -200,15 +209,23 @@ def write_images(path: str | Path, images: Sequence[Atoms] | Atoms, append: bool
     images = [images] if isinstance(images, Atoms) else list(images)
     ready = [_frozen(atoms) for atoms in images]
     try:
-        if path.suffix in _DATABASES:
-            _write_database(path, ready, append)
+        if append:
+            _write(path, ready, append)
         else:
-            if path.suffix == ".traj":  # it keeps `info`, but no arrays that ASE does not know
-                for atoms in ready:
-                    atoms.info.update({n: atoms.arrays[n] for n in PER_ATOM if n in atoms.arrays})
-            ase.io.write(path, ready, append=append)
-    except (OSError, UnknownFileTypeError) as error:
+            with replacing(path) as partial:
+                _write(partial, ready, append)
+    except (OSError, sqlite3.Error, UnknownFileTypeError) as error:
         raise NuggetError(f"{path} could not be written ({error}); choose another name.") from error
+
+
+def _write(path: Path, images: list[Atoms], append: bool) -> None:
+    if path.suffix in _DATABASES:
+        _write_database(path, images)
+        return
+    if path.suffix == ".traj":  # it keeps `info`, but no arrays that ASE does not know
+        for atoms in images:
+            atoms.info.update({n: atoms.arrays[n] for n in PER_ATOM if n in atoms.arrays})
+    ase.io.write(path, images, append=append)
 
 
 def _frozen(atoms: Atoms) -> Atoms:
@@ -222,9 +239,7 @@ def _frozen(atoms: Atoms) -> Atoms:
     return _attach(copy, atoms.calc, results)
 
 
-def _write_database(path: Path, images: list[Atoms], append: bool) -> None:
-    if not append:
-        path.unlink(missing_ok=True)
+def _write_database(path: Path, images: list[Atoms]) -> None:
     with connect(path) as database:
         for atoms in images:
             pairs = {name: float(atoms.info[name]) for name in PER_STRUCTURE if name in atoms.info}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from ase import Atoms
@@ -47,16 +48,33 @@ def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> Kn
     stress = _result(atoms, "stress") if use_stress else None
     if stress is None and use_stress:
         raise NuggetError(f"Structure {s} has no stress: compute it, or fit with use_stress=False.")
-    for name, value in (("energy", energy), ("forces", forces), ("stress", stress)):
-        if value is not None and not np.isfinite(value).all():
-            raise NuggetError(
-                f"Structure {s}: the {name} label is not finite; repair or remove the structure."
-            )
-    if forces is not None and np.shape(forces) != (len(atoms), 3):
+    number = _numbers(s, "energy", energy, ())
+    return Known(
+        float(number),
+        None if forces is None else _numbers(s, "forces", forces, (len(atoms), 3)),
+        None if stress is None else _numbers(s, "stress", stress, (6,)),
+    )
+
+
+def _numbers(s: int, name: str, value: Any, shape: tuple[int, ...]) -> Floats:
+    """A label as finite numbers of this shape; files may hold anything."""
+    try:
+        label = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
         raise NuggetError(
-            f"Structure {s}: forces of shape {np.shape(forces)} for {len(atoms)} atoms."
+            f"Structure {s}: the {name} label is {str(value)[:40]!r}, which is no number; repair "
+            "or remove the structure."
+        ) from None
+    if not np.isfinite(label).all():
+        raise NuggetError(
+            f"Structure {s}: the {name} label is not finite; repair or remove the structure."
         )
-    return Known(float(energy), forces, stress)  # type: ignore[arg-type]
+    if label.size == 1 and not shape:
+        label = label.reshape(())
+    if label.shape != shape:
+        atoms = f" for {shape[0]} atoms" if name == "forces" else ""
+        raise NuggetError(f"Structure {s}: {name} of shape {label.shape}{atoms}.")
+    return label
 
 
 def _result(atoms: Atoms, name: str) -> float | Floats | None:

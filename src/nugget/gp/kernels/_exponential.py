@@ -7,9 +7,10 @@ fast-math flags are those that cannot undo the range reduction, as "reassoc" wou
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget._compiled.jit import FAST, njit
+from nugget.gp.kernels import _reference
 
 _BIG = 6755399441055744.0  # 1.5·2⁵²
 _LOG2E = 1.4426950408889634
@@ -22,7 +23,7 @@ _C8, _C9 = 2.4801485441561313e-05, 2.755724088722987e-06
 _C10, _C11 = 2.763265472252779e-07, 2.5110049204818658e-08
 
 
-@njit(cache=True, inline="always", fastmath=FAST)
+@njit(inline="always", fastmath=FAST)
 def exp_negative(s: float) -> float:
     """exp(s) for s <= 0 (or round-off above it); 3e-308 below -708; NaN for NaN."""
     c = _LOWEST if s < _LOWEST else s
@@ -40,10 +41,8 @@ def exp_negative(s: float) -> float:
     return np.int64(power + (np.float64(shifted).view(np.int64) << 52)).view(np.float64)
 
 
-@njit(cache=True, fastmath=FAST)
-def exponentials(
-    k: NDArray[np.float64], hx: NDArray[np.float64], hz: NDArray[np.float64], amplitude: float
-) -> None:
+@njit(reference=_reference.exponentials, fastmath=FAST)
+def exponentials(k: Floats, hx: Floats, hz: Floats, amplitude: float) -> None:
     """In place: k_ij holds x_i·z_j and becomes θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2)."""
     for i in range(k.shape[0]):
         row, h = k[i], hx[i]
@@ -51,10 +50,8 @@ def exponentials(
             row[j] = amplitude * exp_negative(row[j] - h - hz[j])
 
 
-@njit(cache=True, fastmath=FAST)
-def exponentials_symmetric(
-    k: NDArray[np.float64], half: NDArray[np.float64], amplitude: float
-) -> None:
+@njit(reference=_reference.exponentials_symmetric, fastmath=FAST)
+def exponentials_symmetric(k: Floats, half: Floats, amplitude: float) -> None:
     """`exponentials` for a square k of equal points: one triangle, mirrored in small tiles."""
     m, tile = k.shape[0], 64
     for i0 in range(0, m, tile):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
-from nugget.gp import _std_loops
+from nugget.gp._std_loops import std_and_weights
 from nugget.gp.points import Points
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class KernelRows(NamedTuple):
     ) -> tuple[Floats, Floats, Floats]:
         """`Inducing.value_and_grad`, from rows that are already there."""
         wt, rho = columns or no_columns(self.n_inducing)
-        mean, std, weights = _std_loops.sigma_roads(
+        mean, std, weights = std_and_weights(
             self.k_sum, sizes, alpha, coefficients, wt, rho,
             NOTHING if prior_variance is None else prior_variance,
         )  # fmt: skip

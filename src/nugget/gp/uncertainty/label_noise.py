@@ -20,8 +20,9 @@ import numpy as np
 
 from nugget._compiled.arrays import Bools, Floats
 from nugget.errors import NuggetError
+from nugget.gp.labels import ENERGY
 from nugget.gp.linalg import compress, compress_gram, inverse_gram, right_solve, solve
-from nugget.gp.regression import ENERGY, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
 from nugget.registry import registered
 
@@ -68,6 +69,13 @@ class LabelNoise:
         """A committee from the arrays of `Committee.state`, bit for bit."""
         blocks = {name: np.ascontiguousarray(state[name], float) for name in _BLOCKS}
         return Committee(self, **blocks, scale=float(state["scale"]))
+
+    def state_shapes(self) -> dict[str, tuple[str | int, ...]]:
+        """Shapes of the arrays of `Committee.state`; "m" is the number of inducing points."""
+        k = self.members
+        widths: tuple[str | int, ...] = ("labels", "forces", 1) if k is None else (k, k, k)
+        blocks = {name: ("m", width) for name, width in zip(_BLOCKS[:3], widths, strict=True)}
+        return {"scale": (), **blocks, "rho": (widths[2],)}
 
 
 _BLOCKS = ("label", "force", "prior", "rho")

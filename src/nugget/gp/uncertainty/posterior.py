@@ -22,8 +22,9 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
+from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.linalg import compress_gram, inverse_gram, solve
-from nugget.gp.regression import FORCE, STRESS, SparseRegression
+from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
 from nugget.registry import registered
 
@@ -70,6 +71,10 @@ class Posterior:
         return WeightPosterior(
             self, np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
         )
+
+    def state_shapes(self) -> dict[str, tuple[str, ...]]:
+        """Shapes of the arrays of `WeightPosterior.state`; m is the number of inducing points."""
+        return {"w": ("m", "r"), "shift": ("m",), "scale": ()}
 
     def from_state(self, state: dict[str, Floats]) -> WeightPosterior:
         """A fit from the arrays of `WeightPosterior.state`, bit for bit."""

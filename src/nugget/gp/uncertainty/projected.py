@@ -73,6 +73,10 @@ class ProjectedProcess:
         """A fit from the arrays of `Projected.state`, bit for bit."""
         return Projected(self, np.ascontiguousarray(state["v"], float), float(state["scale"]))
 
+    def state_shapes(self) -> dict[str, tuple[str | int, ...]]:
+        """Shapes of the arrays of `Projected.state`; "m" is the number of inducing points."""
+        return {"v": ("m", "rank"), "scale": ()}
+
 
 @dataclass(frozen=True)
 class Projected(LinearUncertainty):

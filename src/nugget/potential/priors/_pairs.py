@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from ase.data import covalent_radii
 
-from nugget._compiled.arrays import Floats
 from nugget.potential._pair_loops import REACH, pair_sum
 from nugget.potential.priors.base import PriorValues
-from nugget.structures.batch import Batch, Pairs, find_pairs
-
-_RADII: Floats = np.nan_to_num(covalent_radii, nan=1.5)
+from nugget.structures.batch import Batch
+from nugget.structures.bonds import RADII
+from nugget.structures.neighbours import Pairs, find_pairs
 
 
 def pair_term(
     batch: Batch, pairs: Pairs | None, kind: int, factor: float, height: float, stiffness: float
 ) -> PriorValues:
     """A sum over pairs whose bond lengths are `factor` times the sums of covalent radii."""
-    radii = _RADII[batch.numbers] * factor
+    radii = RADII[batch.numbers] * factor
     if pairs is None:
         pairs = find_pairs(batch, 2 * REACH[kind] * float(radii.max()))
     energies, gradient = np.zeros(len(batch.positions)), np.zeros_like(batch.positions)

@@ -14,7 +14,8 @@ import numpy as np
 
 from nugget import registry
 from nugget._compiled.arrays import Floats
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from ase import Atoms
 
 from nugget.potential.priors.base import FixedPrior, PriorValues
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 
 @registered("prior")

@@ -13,7 +13,8 @@ from nugget.potential._pair_loops import WELL
 from nugget.potential.priors._pairs import pair_term
 from nugget.potential.priors.base import FixedPrior, PriorValues
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs, as_batch
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import Pairs
 
 
 @registered("prior")

@@ -9,7 +9,8 @@ from nugget.potential._pair_loops import REPULSION
 from nugget.potential.priors._pairs import pair_term
 from nugget.potential.priors.base import FixedPrior, PriorValues
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 
 @registered("prior")

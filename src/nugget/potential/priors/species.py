@@ -14,7 +14,8 @@ from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.potential.priors.base import PriorValues
 from nugget.registry import registered
-from nugget.structures.batch import Batch, Pairs
+from nugget.structures.batch import Batch
+from nugget.structures.neighbours import Pairs
 
 
 @registered("prior")

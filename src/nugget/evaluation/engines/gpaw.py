@@ -1,0 +1,39 @@
+"""GPAW: density-functional theory in Python."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ase.calculators.calculator import Calculator
+
+from nugget.evaluation.engines._base import Engine, option_names
+
+
+def gpaw(**options: Any) -> Calculator:
+    """PBE in a dzp basis of atomic orbitals, 0.25 Å grid, Fermi width 0.1 eV."""
+    settings: dict[str, Any] = {
+        "mode": "lcao",
+        "basis": "dzp",
+        "xc": "PBE",
+        "h": 0.25,
+        "occupations": {"name": "fermi-dirac", "width": 0.1},
+        "txt": "gpaw.txt",  # in the scratch directory, kept when the calculation fails
+    }
+    return import_module("gpaw").GPAW(**{**settings, **options})
+
+
+ENGINES = (
+    Engine(
+        "gpaw",
+        "density-functional theory, PBE (GPAW, LCAO dzp); about 20 s for Au20",
+        gpaw,
+        "gpaw",
+        "apt-get install libxc-dev libopenblas-dev libfftw3-dev, then "
+        "CC=g++ CXX=g++ pip install gpaw gpaw-data",
+        settings="mode, basis, xc, h, kpts, occupations and others of gpaw.GPAW",
+        electrons=option_names("charge", None),
+        magmoms=True,
+        vacuum=4.0,
+    ),
+)

@@ -1,0 +1,102 @@
+"""The kernel's loops in NumPy: what the compiled ones compute, in the shortest form.
+
+k(x, x') = θ₀ exp(−|x−x'|²/2l²). In the block's coordinates x̃ = (x − centre)/l this is
+k_ij = θ₀ exp(x̃_i·z̃_j − |x̃_i|²/2 − |z̃_j|²/2). Arguments are those of the compiled functions.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from nugget._compiled.arrays import Floats, Ints
+from nugget.gp._std_loops import std_and_weights_reference
+
+_LOWEST = -708.0  # exp(-708) is about the last normal number: the least result
+
+
+def _exponential(t: Floats) -> Floats:
+    return np.asarray(np.exp(np.maximum(t, _LOWEST)))
+
+
+def scaled(x: Floats, centre: Floats, scale: float, out: Floats, half: Floats) -> None:
+    """out = (x − centre)·scale and half = |out|²/2, row by row."""
+    out[...] = (x - centre) * scale
+    half[...] = 0.5 * np.sum(out**2, axis=1)
+
+
+def kernel_rows(
+    x: Floats, centre: Floats, scale: float, zt: Floats, hz: Floats, amplitude: float, offsets: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """x̃ (n, f), k (n, m) and k_sum_s = Σ_{i∈s} k_i (B, m)."""
+    xs, half = np.empty(x.shape), np.empty(len(x))
+    scaled(x, centre, scale, xs, half)
+    k = amplitude * _exponential(xs @ zt - half[:, None] - hz)
+    k_sum = np.zeros((len(offsets) - 1, zt.shape[1]))
+    for s, (begin, end) in enumerate(pairwise(offsets)):
+        k_sum[s] = k[begin:end].sum(axis=0)
+    return xs, k, k_sum
+
+
+def kernel_rows_vjp(
+    k: Floats, weights: Floats, offsets: Ints, zt: Floats, xs: Floats, scale: float, out: Floats,
+    to: int,
+) -> None:  # fmt: skip
+    """out[r, to + i] = scale Σ_j w_j k_ij (z̃_j − x̃_i) with w = weights[r, s(i)]."""
+    for s, (begin, end) in enumerate(pairwise(offsets)):
+        wk = weights[:, s, None, :] * k[begin:end]  # (R, rows, m)
+        pulled = wk @ zt.T - wk.sum(axis=2, keepdims=True) * xs[begin:end]
+        out[:, to + begin : to + end] = scale * pulled
+
+
+def value_and_grad(
+    x: Floats, centre: Floats, scale: float, zt: Floats, hz: Floats, amplitude: float,
+    offsets: Ints, sizes: Ints, alpha: Floats, coefficients: Floats, wt: Floats, rho: Floats,
+    prior_variance: Floats,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Means, stds and gradients (R, n, f): forward, uncertainty, backward."""
+    xs, k, k_sum = kernel_rows(x, centre, scale, zt, hz, amplitude, offsets)
+    mean, std, weights = std_and_weights_reference(
+        k_sum, sizes, alpha, coefficients, wt, rho, prior_variance
+    )
+    gradients = np.empty((len(coefficients), *x.shape))
+    kernel_rows_vjp(k, weights, offsets, zt, xs, scale, gradients, 0)
+    return mean, std, gradients
+
+
+def exponentials(k: Floats, hx: Floats, hz: Floats, amplitude: float) -> None:
+    """In place: k_ij holds x_i·z_j and becomes θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2)."""
+    k[...] = amplitude * _exponential(k - hx[:, None] - hz)
+
+
+def exponentials_symmetric(k: Floats, half: Floats, amplitude: float) -> None:
+    """`exponentials` of points with themselves: symmetric to the last bit, θ₀ on the diagonal."""
+    exponentials(k, half, half, amplitude)
+    upper = np.triu(k, 1)
+    k[...] = upper + upper.T + amplitude * np.eye(len(k))
+
+
+def _within(x: Floats, group: Ints, scale: float, amplitude: float) -> tuple[Floats, Floats]:
+    """k (n, n), zero between groups, and x_j − x_i (n, n, f) of the rows of one structure."""
+    d = x[None, :] - x[:, None]
+    k = amplitude * _exponential(-0.5 * scale**2 * np.sum(d**2, axis=2))
+    return np.where(group[:, None] == group, k, 0.0), d
+
+
+def self_sums(
+    x: Floats, group: Ints, offsets: Ints, scale: float, amplitude: float, out: Floats
+) -> None:
+    """out[s] = Σ_{i,j∈s} k(x_i, x_j)."""
+    for s, (begin, end) in enumerate(pairwise(offsets)):
+        out[s] = _within(x[begin:end], group[begin:end], scale, amplitude)[0].sum()
+
+
+def self_sums_vjp(
+    x: Floats, group: Ints, offsets: Ints, scale: float, amplitude: float, weights: Floats,
+    out: Floats,
+) -> None:  # fmt: skip
+    """out_i += weights_s ∂(Σ_ij k_ij)/∂x_i = 2 weights_s Σ_j k_ij (x_j − x_i)/l²."""
+    for s, (begin, end) in enumerate(pairwise(offsets)):
+        k, d = _within(x[begin:end], group[begin:end], scale, amplitude)
+        out[begin:end] += 2.0 * weights[s] * scale**2 * np.einsum("ij,ijf->if", k, d)

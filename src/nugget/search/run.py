@@ -1,0 +1,232 @@
+"""One run of a search: propose, evaluate, learn, repeat, until there is a reason to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence, Sized
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ase import Atoms
+from ase.io import write
+
+from nugget._compiled.jit import compile_seconds
+from nugget.errors import NuggetError
+from nugget.evaluation.queue import EvaluationQueue
+from nugget.search.learner import Learner
+from nugget.search.records import complete, make_judge, make_pending
+from nugget.search.reference import is_found
+from nugget.search.store import BEST, End, Ended, Record, Store
+from nugget.structures.files import replacing
+
+
+@dataclass(frozen=True, eq=False)
+class Status:
+    """A look at a running search, given to watchers at the start and after each evaluation.
+
+    `record` is the last evaluation, None at the start.
+    """
+
+    learner: Learner
+    record: Record | None
+    budget: int
+    found: bool
+    engine_seconds: float
+    surrogate_seconds: float
+    flight: Sized = ()
+
+    @property
+    def evaluations(self) -> int:
+        return len(self.learner.records)
+
+    @property
+    def in_flight(self) -> int:
+        """Evaluations under way right now."""
+        return len(self.flight)
+
+
+Watcher = Callable[[Status], None]
+
+
+class Run:
+    """The state of a search while it runs."""
+
+    def __init__(
+        self, store: Store, learner: Learner, references: Sequence[Atoms], budget: int,
+        watch: Watcher | None, stopping: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.store, self.learner, self.references = store, learner, references
+        self.config = learner.config
+        self.budget, self.watch, self.stopping = budget, watch, stopping
+        self.flight: dict[int, Record] = {}  # under way, by proposal
+        self.held: list[Record] = []  # under way when the last run ended; submitted as they were
+        self.clock = Stopwatch()
+        self.engine_seconds = self.surrogate_seconds = 0.0
+
+    def __call__(self, executor: Executor | None) -> End:
+        """Run the search; how it ended. That is written down, whatever happens."""
+        self.store.keep_end(None)
+        try:
+            status, reason = self._until_the_end(executor)
+        except KeyboardInterrupt:
+            self._end("interrupted", "broken off")
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())
+            known = isinstance(error, NuggetError)
+            self._end("failed", text if known else f"{type(error).__name__}: {text}")
+            raise
+        if self.learner.best is not None:
+            # Once more: a kill may have come between the database and this file.
+            write_structure(self.store.directory / BEST, self.learner.best.atoms)
+        return self._end(status, reason)
+
+    def _end(self, status: Ended, reason: str) -> End:
+        end = End(status, reason, len(self.learner.records), self.budget)
+        self.store.keep_end(end)
+        self.store.log(f"{status}: {reason}")
+        return end
+
+    def _until_the_end(self, executor: Executor | None) -> tuple[Ended, str]:
+        learner = self.learner
+        for record in self.store.records():
+            self._learn(record)
+        if learner.records:
+            self.store.log(f"continued after {len(learner.records)} evaluations")
+        self.held = self.store.pending()
+        self.clock.take()  # learning again is no new work
+        found = any(self._is_reference(record) for record in learner.good)
+        with EvaluationQueue(
+            self.config.engine,
+            self.config.search.in_flight,
+            executor,
+            directory=self.store.directory,
+            judge=make_judge(self.learner),
+        ) as queue:
+            self._show(None, found)
+            while not found:
+                self._fill(queue)
+                if not self.flight:
+                    break
+                record = self._next(queue)
+                self._report(record)
+                found = self._is_reference(record)
+                self._show(record, found)
+                self._give_up()
+            if self.flight:
+                self.store.log(f"{len(self.flight)} in flight broken off, they stay pending")
+        if found:
+            return "found", "the reference was found"
+        if len(learner.records) >= self.budget and not learner.good:
+            last = learner.records[-1]
+            return "failed", f"no evaluation succeeded, the last with {last.failure}: {last.reason}"
+        if len(learner.records) >= self.budget:
+            return "finished", "the budget is used up"
+        if self.stopping():
+            return "interrupted", "stopped on request"
+        return "finished", "nothing new is left to evaluate"
+
+    def _fill(self, queue: EvaluationQueue) -> None:
+        """Submit as many evaluations as there is room for."""
+        flight, done = self.flight, len(self.learner.records)
+        room = min(queue.width, self.budget - done)
+        while len(flight) < room and not self.stopping():
+            record = self.held.pop(0) if self.held else self._propose()
+            if record is None:
+                self.store.log("nothing new to evaluate: every candidate is known")
+                return  # what is in flight may still teach something new
+            flight[record.proposal] = record
+            self._keep_pending()  # before it starts, so that no kill can lose it
+            queue.submit(record.proposal, record.atoms)
+
+    def _propose(self) -> Record | None:
+        waiting = [self.flight[proposal] for proposal in sorted(self.flight)]
+        done = len(self.learner.records)
+        ordinal = done + len(waiting)
+        with self.clock:
+            proposal = self.learner.propose(ordinal, [other.atoms for other in waiting])
+        if proposal is None:
+            return None
+        kappa = self.config.search.kappa
+        return make_pending(ordinal, done, proposal, kappa, self.clock.take())
+
+    def _next(self, queue: EvaluationQueue) -> Record:
+        """Wait for one evaluation, write it down and learn from it.
+
+        One at a time, in the order of completion, even if more are done: the order alone decides
+        from what the next structure is proposed.
+        """
+        proposal, outcome = queue.next()
+        relaxed = self.config.engine.relax_steps > 0
+        pending = self.flight.pop(proposal)
+        record = complete(pending, len(self.learner.records), outcome, relaxed)
+        self.store.append(record)
+        self._keep_pending()
+        self._learn(record)
+        return record
+
+    def _learn(self, record: Record) -> None:
+        with self.clock:
+            self.learner.learn(record)
+        self.engine_seconds += record.engine_seconds
+        self.surrogate_seconds += record.surrogate_seconds
+
+    def _keep_pending(self) -> None:
+        # One at a time, the next proposal follows from the database; nothing else need be kept.
+        if self.config.search.in_flight > 1 or self.store.has_pending:
+            under_way = [self.flight[proposal] for proposal in sorted(self.flight)]
+            self.store.keep_pending([*under_way, *self.held])
+
+    def _is_reference(self, record: Record) -> bool:
+        return is_found(record, self.references, self.config.search.reference_tolerance)
+
+    def _show(self, record: Record | None, found: bool) -> None:
+        if self.watch is not None:
+            times = (self.engine_seconds, self.surrogate_seconds)
+            self.watch(Status(self.learner, record, self.budget, found, *times, self.flight))
+
+    def _report(self, record: Record) -> None:
+        if not record.ok:
+            self.store.log(f"{record.iteration:4d}  {record.failure}: {record.reason}")
+            return
+        best = self.learner.best
+        assert best is not None
+        self.store.log(
+            f"{record.iteration:4d}  {record.energy:14.4f} eV  best {best.energy:14.4f} eV  "
+            f"{record.generator}"
+        )
+        if best is record:
+            write_structure(self.store.directory / BEST, record.atoms)
+
+    def _give_up(self) -> None:
+        limit = self.config.engine.max_failures
+        last = self.learner.records[-limit:]
+        if len(last) == limit and not any(record.ok for record in last):
+            raise NuggetError(
+                f"The engine {self.config.engine.name!r} failed {limit} times in a row, last with "
+                f"'{last[-1].failure}: {last[-1].reason}'. Repair it, then `nugget search --resume "
+                f"{self.store.directory}`."
+            )
+
+
+class Stopwatch:
+    """Adds up the seconds spent inside `with`, compilation excluded, until they are taken."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def take(self) -> float:
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter() - compile_seconds()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - compile_seconds() - self._begun
+
+
+def write_structure(path: Path, atoms: Atoms) -> None:
+    with replacing(path) as partial:
+        write(partial, atoms, format="extxyz")

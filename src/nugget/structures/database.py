@@ -1,0 +1,109 @@
+"""ASE databases that are complete from the start and tell when they have been damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ase.db
+import numpy as np
+from ase import Atoms
+
+from nugget.errors import NuggetError
+from nugget.structures.files import replacing
+
+_DIGEST = "digest"
+_RESULTS = ("energy", "forces", "stress")
+_REMEDY = "bring it back from a copy, or begin anew elsewhere"
+
+
+class Database:
+    """Structures with results in an SQLite file of ASE's; each row carries a digest."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # ASE would wait for ever for the lock file of a process that was killed.
+        self._database = ase.db.connect(path, type="db", use_lock_file=False)
+
+    @classmethod
+    def create(cls, path: Path, metadata: Mapping[str, Any]) -> Database:
+        """A new database. Its tables are complete before it takes its place."""
+        with replacing(path) as partial:
+            try:
+                with ase.db.connect(partial, type="db", use_lock_file=False) as database:
+                    # Plain text: ASE makes arrays of lists of numbers.
+                    database.metadata = {"nugget": json.dumps(metadata)}
+            except sqlite3.Error as error:
+                raise NuggetError(f"{path} could not be written: {error}.") from error
+        return cls(path)
+
+    def metadata(self) -> dict[str, Any]:
+        """What `create` was given; nothing if an earlier version made the database."""
+        try:
+            self._check()
+            return dict(json.loads(self._database.metadata.get("nugget", "{}")))
+        except Exception as error:
+            raise self._damaged(error) from error
+
+    def write(self, atoms: Atoms, pairs: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+        """Append a structure in one transaction."""
+        sealed = {**data, _DIGEST: _digest(atoms, pairs, data)}
+        try:
+            self._database.write(atoms, key_value_pairs=dict(pairs), data=sealed)
+        except sqlite3.Error as error:
+            raise NuggetError(f"{self.path} could not be written: {error}.") from error
+
+    def rows(self) -> list[tuple[Atoms, dict[str, Any], dict[str, Any]]]:
+        """Structures, key-value pairs and data of all rows, in the order of writing."""
+        try:
+            self._check()
+            rows = list(self._database.select(sort="id"))
+            found = [(row.toatoms(), dict(row.key_value_pairs), dict(row.data)) for row in rows]
+        except Exception as error:  # ASE's parsing may stumble over anything
+            raise self._damaged(error) from error
+        for k, (atoms, pairs, data) in enumerate(found):
+            digest = data.pop(_DIGEST, None)
+            if digest is not None and digest != _digest(atoms, pairs, data):
+                raise NuggetError(f"{self.path} is damaged: row {k + 1} was changed; {_REMEDY}.")
+        return found
+
+    def _check(self) -> None:
+        connection = sqlite3.connect(self.path)
+        try:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'systems'")
+            if found == "ok" and not tables.fetchall():  # ASE would make them anew
+                found = "its tables are missing"
+        finally:
+            connection.close()
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+
+    def _damaged(self, error: Exception) -> NuggetError:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return NuggetError(f"{self.path} is damaged or no database ({reason}); {_REMEDY}.")
+
+
+def _digest(atoms: Atoms, pairs: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """A hash of everything that matters in a row."""
+    digest = hashlib.sha256()
+    calculator = atoms.calc
+    known = {} if calculator is None or calculator.check_state(atoms) else calculator.results
+    numbers: dict[str, Any] = {
+        "numbers": atoms.numbers,
+        "positions": atoms.positions,
+        "cell": atoms.cell.array,
+        "pbc": atoms.pbc,
+        **{name: known[name] for name in _RESULTS if known.get(name) is not None},
+    }
+    for name, value in [*numbers.items(), *sorted({**pairs, **data}.items())]:
+        digest.update(name.encode())
+        if value is None or isinstance(value, str):
+            digest.update(repr(value).encode())
+        else:
+            digest.update(np.ascontiguousarray(value, dtype=np.float64).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,100 @@
+"""Files that survive a kill: one lock per directory, and writes that are complete or not done."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nugget.errors import NuggetError
+
+LOCK = "lock"
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+# .PID.THREAD.partial.NAME: the name keeps its ending, from which writers tell the format.
+_PARTIAL = re.compile(r"\.(\d+)\.\d+\.partial\..+")
+
+
+@contextmanager
+def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
+    """A temporary file to write; it takes the place of `path` at the end of the block.
+
+    If the block fails, the old file stays as it was; one that is read-only is refused. With `sync`,
+    the new one is on the disk before it replaces the old one.
+    """
+    refuse_read_only(path)
+    partial = path.with_name(f".{os.getpid()}.{threading.get_native_id()}.partial.{path.name}")
+    try:
+        yield partial
+        if sync:
+            with open(partial, "rb+") as file:
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise NuggetError(f"{path} could not be written: {error.strerror or error}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def refuse_read_only(path: Path) -> None:
+    """A file without write permission is meant to stay, although its directory could lose it."""
+    if path.is_file() and not path.stat().st_mode & _WRITABLE:
+        raise NuggetError(f"{path} is read-only; choose another name, or `chmod u+w` it.")
+
+
+def write_atomically(path: Path, content: str | bytes, sync: bool = True) -> None:
+    """Write a file in one step; see `replacing`."""
+    with replacing(path, sync) as partial:
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Only one process at a time works on a directory.
+
+    The kernel frees the lock of a killed process. Its half-written files are removed here.
+    """
+    with open(directory / LOCK, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise NuggetError(
+                f"{directory} is in use by {_owner(file.read())}: wait for it, or stop it."
+            ) from None
+        file.seek(0)
+        file.truncate()
+        json.dump({"pid": os.getpid()}, file)
+        file.flush()
+        _remove_stale(directory)
+        yield
+
+
+def _owner(text: str) -> str:
+    try:
+        return f"process {int(json.loads(text)['pid'])}"
+    except (ValueError, TypeError, KeyError):
+        return "another process"
+
+
+def _remove_stale(directory: Path) -> None:
+    """Remove temporary files whose process is gone."""
+    for file in directory.iterdir():
+        match = _PARTIAL.fullmatch(file.name)
+        if match is not None and not _alive(int(match[1])):
+            file.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True

@@ -1,0 +1,94 @@
+"""A stranger's settings run no code, whatever command reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nugget.cli.main import app
+from nugget.evaluation.trust import require_trust
+
+SETTINGS = """
+[system]
+formula = "Au3"
+[engine]
+name = "os:system"
+[engine.options]
+command = "touch pwned"
+[search]
+budget = 2
+"""
+
+
+def run(*words: str, expect: int = 2) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == expect, result.output
+    return result.output
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NUGGET_TRUSTED", str(tmp_path / "none.toml"))
+    Path("stranger.toml").write_text(SETTINGS)
+
+
+def refused(text: str) -> None:
+    assert "os:system" in text
+    assert "--trust" in text
+    assert not Path("pwned").exists()
+
+
+def test_settings_files() -> None:
+    refused(run("search", "stranger.toml", "--no-live"))
+    refused(run("campaign", "stranger.toml", "--out", "many", "--no-live"))
+    assert not Path("runs").exists()
+    assert not Path("many").exists()
+
+
+def test_run_directories() -> None:
+    run("search", "Au3", "-e", "emt", "--budget", "1", "--out", "mine", "--no-live", expect=0)
+    settings = Path("mine/config.toml")
+    text = settings.read_text().replace('name = "emt"', 'name = "os:system"')
+    settings.write_text(text)
+    output = run("search", "--resume", "mine", "--budget", "3", "--no-live")
+    assert not Path("pwned").exists()
+    assert "os:system" in output or "settings" in output
+
+
+def test_data_set_directories() -> None:
+    Path("data").mkdir()
+    recipe = {"formulas": ["Au3"], "engine": "os:system", "options": {"command": "touch pwned"}}
+    Path("data/recipe.json").write_text(json.dumps(recipe))
+    run("dataset", "--resume", "data")
+    assert not Path("pwned").exists()
+
+
+def test_baselines() -> None:
+    harmless = SETTINGS.replace('"os:system"', '"emt"').replace('command = "touch pwned"', "")
+    Path("stranger.toml").write_text(
+        harmless + '[model]\nbaseline = "calculator"\n[model.baseline_options]\n'
+        'engine = "os:system"\noptions = [["command", "touch pwned"]]\n'
+    )
+    refused(run("search", "stranger.toml", "--no-live"))
+
+
+def test_the_command_line_is_the_users_own_word(tmp_path: Path) -> None:
+    Path("mine.py").write_text(
+        "from ase.calculators.emt import EMT\n\ndef make():\n    return EMT()\n"
+    )
+    words = ("search", "Au3", "--engine", "mine:make", "--budget", "1", "--no-live", "--out", "run")
+    run(*words, expect=0)
+    again = ("search", "--resume", "run", "--budget", "2", "--no-live")
+    assert "mine:make" in run(*again)
+    run(*again, "--trust", expect=0)
+    Path("none.toml").write_text('code = ["mine:make"]\n')
+    run("search", "--resume", "run", "--budget", "3", "--no-live", expect=0)
+
+
+def test_the_list_of_trusted_names() -> None:
+    Path("none.toml").write_text('code = ["a:b"]\n')
+    require_trust(["a:b"], "here")

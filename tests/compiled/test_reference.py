@@ -1,0 +1,249 @@
+"""Every compiled loop against its NumPy reference, at sizes that fill no vector or tile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.build import fcc111, molecule
+from systems import SYSTEMS
+
+from nugget import SOAP
+from nugget._compiled.jit import REFERENCE, part_end
+from nugget.descriptors import _jacobian, _loops
+from nugget.gp._std_loops import std_and_weights
+from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
+from nugget.gp.kernels._fused import value_and_grad
+from nugget.gp.kernels._loops import (
+    all_equal,
+    ascends,
+    kernel_rows,
+    scaled,
+    self_sums,
+    self_sums_vjp,
+)
+from nugget.gp.kernels._tiles import kernel_rows_vjp
+from nugget.potential._gradient_loops import scatter
+from nugget.potential._pair_loops import REPULSION, WELL, pair_sum
+from nugget.structures._loops import direct_pairs, is_sound
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
+
+pytestmark = pytest.mark.skipif(REFERENCE, reason="NUGGET_REFERENCE=1: nothing is compiled")
+
+# Structures of these many rows; a tile has 4 rows, and structures may be empty.
+OFFSETS = [[0, 7], [0, 4, 5], [0, 0, 3, 3, 9, 10, 12], [0]]
+# Columns: fewer than a tile of 12, one tile, one and a bit, more than a panel of 200.
+COLUMNS = [1, 5, 12, 13, 203]
+FEATURES = [1, 2, 3, 4, 9]
+
+
+def compare(function: Any, *args: Any, rtol: float = 1e-11, atol: float = 1e-12) -> None:
+    """The same results, and the same arrays written to."""
+    first = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    second = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    found, wanted = function(*first), function.reference(*second)
+    assert function.reference is not function.py_func
+    found = found if isinstance(found, tuple) else (found,)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for a, b in zip([*found, *first], [*wanted, *second], strict=True):
+        if a is not None:
+            assert np.shape(a) == np.shape(b)
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def rows(f: int, m: int, n: int) -> tuple[Any, ...]:
+    """x, centre, scale, zt, hz, amplitude."""
+    r = np.random.default_rng(f + m + n).normal
+    zt = 0.7 * r(size=(f, m))
+    return 3 + r(size=(n, f)), np.full(f, 3.0), 0.7, zt, 0.5 * np.sum(zt**2, axis=0), 1.7
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("m", COLUMNS)
+def test_kernel_rows(m: int, offsets: list[int]):
+    for f in FEATURES:
+        compare(kernel_rows, *rows(f, m, offsets[-1]), np.array(offsets))
+
+
+def test_kernel_rows_far_away():
+    x, centre, scale, zt, hz, amplitude = rows(3, 13, 4)
+    compare(kernel_rows, 1e3 * x, centre, scale, zt, hz, amplitude, np.array([0, 4]))
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("m", COLUMNS)
+@pytest.mark.parametrize("n_cotangents", [1, 3])
+def test_kernel_rows_vjp(m: int, offsets: list[int], n_cotangents: int):
+    r, n, last = np.random.default_rng(m).normal, offsets[-1], len(offsets) - 1
+    for f in FEATURES:
+        out = np.zeros((n_cotangents, n + 2, f))
+        weights = r(size=(n_cotangents, last, m))
+        args = r(size=(n, m)), weights, np.array(offsets), r(size=(f, m)), r(size=(n, f)), 0.3
+        compare(kernel_rows_vjp, *args, out, 1)
+
+
+@pytest.mark.parametrize("q", [0, 1, 7, 45])
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("m", [5, 13])
+@pytest.mark.parametrize("prior", [False, True])
+def test_std_and_the_fused_pass(m: int, offsets: list[int], q: int, prior: bool):
+    r, last = np.random.default_rng(m + q).normal, len(offsets) - 1
+    coefficients = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -2.0]])
+    kernel = rows(3, m, offsets[-1])
+    sizes, alpha, wt, rho = np.diff(offsets), r(size=m), r(size=(q, m)), r(size=q)
+    variance = np.full(last, 1e6) if prior else np.empty(0)
+    k_sum = r(size=(last, m))
+    compare(std_and_weights, k_sum, sizes, alpha, coefficients, wt, rho, variance)
+    compare(std_and_weights, k_sum, sizes, alpha, coefficients[:1], wt, rho, variance)
+    compare(
+        value_and_grad, *kernel, np.array(offsets), sizes, alpha, coefficients, wt, rho, variance
+    )
+
+
+def test_a_std_of_zero_has_no_slope():
+    coefficients, nothing = np.array([[0.0, 1.0]]), np.zeros(1)
+    k_sum, wt = np.ones((1, 5)), np.zeros((2, 5))
+    args = k_sum, np.array([1]), np.ones(5), coefficients, wt, np.zeros(2)
+    compare(std_and_weights, *args, np.empty(0))
+    compare(std_and_weights, *args, nothing)  # the prior variance is used up
+    compare(
+        std_and_weights, k_sum, np.array([1]), np.ones(5), coefficients, wt + 1, np.ones(2), nothing
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 70])
+def test_exponentials(n: int):
+    r = np.random.default_rng(n).normal
+    z = r(size=(n, 3))
+    half = 0.5 * np.sum(z**2, axis=1)
+    compare(exponentials, r(size=(n, 7)), r(size=n) ** 2, r(size=7) ** 2, 1.3)
+    compare(exponentials_symmetric, z @ z.T, half, 1.3)
+    compare(scaled, z, np.ones(3), 0.3, np.empty((n, 3)), np.empty(n))
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+def test_self_sums(offsets: list[int]):
+    r, n, last = np.random.default_rng(1).normal, offsets[-1], len(offsets) - 1
+    for f in FEATURES:
+        group = np.arange(n) % 3 // 2
+        args = r(size=(n, f)), group, np.array(offsets), 0.7, 1.3
+        compare(self_sums, *args, np.empty(last))
+        compare(self_sums_vjp, *args, r(size=last), r(size=(n, f)))
+
+
+def forward_args(soap: SOAP, images: list[Atoms]) -> tuple[Any, ...]:
+    t, batch = soap._tables, as_batch(images)
+    p = find_pairs(batch, soap.cutoff + 0.7)  # some are beyond the cutoff
+    return (
+        batch.positions, batch.numbers, t.index, p.i, p.j, p.shift, t.radial, t.centre, t.norm,
+        float(soap.cutoff), t.degrees, t.radials, len(soap.species), t.factor,
+    )  # fmt: skip
+
+
+SOME = {
+    "one atom": [Atoms("H")],
+    "molecules": [
+        molecule("CH3CH2OH"),
+        molecule("H2O"),
+        Atoms("O", [[9.0, 9, 9]]),
+        molecule("CO2"),
+    ],
+    "slab": [fcc111("Cu", (2, 2, 2), vacuum=4.0), Atoms("Cu", cell=[2.5] * 3, pbc=True)],
+}
+
+
+@pytest.mark.parametrize("name", [*SOME, *SYSTEMS])
+def test_soap(name: str):
+    images = [atoms.copy() for atoms in (SOME | SYSTEMS)[name]]
+    soap = SOAP(sorted({s for atoms in images for s in atoms.symbols}), 4.0)
+    t, args = soap._tables, forward_args(soap, images)
+    compare(_loops.forward, *args)
+    species, _, c, _, values = _loops.forward(*args)
+    batch = as_batch(images)
+    pairs = find_pairs(batch, soap.cutoff + 0.7)
+    grad = np.random.default_rng(0).normal(size=(2, *values.shape))
+    compare(
+        _loops.backward, grad, c, t.factor, batch.positions, species, batch.offsets, pairs.offsets,
+        pairs.i, pairs.j, pairs.shift, t.radial, t.norm, float(soap.cutoff), t.degrees, t.radials,
+    )  # fmt: skip
+    compare(
+        _jacobian.jacobian, c, batch.positions, species, pairs.i, pairs.j, pairs.shift, t.radial,
+        t.norm, t.feature, t.factor, float(soap.cutoff), soap.n_max, soap.n_features,
+    )  # fmt: skip
+    compare(_loops.coincident, batch.positions, pairs.offsets, pairs.i, pairs.j, pairs.shift)
+
+
+def test_soap_of_unknown_and_coincident_atoms():
+    close = Atoms("H3", [[0, 0, 0], [2, 0, 0], [2, 0, 0.05]])
+    compare(_loops.forward, *forward_args(SOAP(["H"]), [molecule("H2"), close]))
+    compare(_loops.forward, *forward_args(SOAP(["H"]), [molecule("H2O")]))
+    batch = as_batch([molecule("H2"), close])
+    p = find_pairs(batch, 4.0)
+    compare(_loops.coincident, batch.positions, p.offsets, p.i, p.j, p.shift)
+
+
+@pytest.mark.parametrize("kind", [REPULSION, WELL])
+def test_pair_sum(kind: int):
+    images = [molecule("CH3CH2OH"), Atoms("H2"), Atoms("Cu", cell=[2.5] * 3, pbc=True)]
+    batch = as_batch(images)
+    p = find_pairs(batch, 5.0)
+    radii = np.where(batch.numbers == 1, 0.5, 1.1)
+    zeros = [np.zeros(len(radii)), np.zeros((len(radii), 3)), np.zeros((len(images), 3, 3))]
+    args = batch.positions, radii, batch.owner, p.i, p.j, p.shift, kind, 2.0, 3.0
+    compare(pair_sum, *args, *zeros, rtol=1e-9)
+
+
+@pytest.mark.parametrize("strain", [False, True])
+@pytest.mark.parametrize("columns", [[0, 1, 2, 3, 4], [4, 1], []])
+def test_scatter(columns: list[int], strain: bool):
+    r, n = np.random.default_rng(0), 11
+    centre, neighbour = r.integers(0, 6, size=(2, n))
+    q = len(columns)
+    out, sheared = r.normal(size=(6, 3, 5)), r.normal(size=(2 if strain else 0, 3, 3, 5))
+    compare(
+        scatter, r.normal(size=(n, 3, q)), r.normal(size=(n, 3)), r.normal(size=(4, q)), 0.7,
+        r.integers(0, 4, size=n), centre, neighbour, r.normal(size=(n, 3)),
+        np.array([0, 0, 0, 1, 1, 1]), np.array(columns, dtype=np.int64), out, sheared,
+    )  # fmt: skip
+
+
+def test_batches():
+    small, alone, periodic = molecule("CH3CH2OH"), Atoms("H"), Atoms("Cu", cell=[2] * 3, pbc=True)
+    for images in ([small, alone], [small, periodic, alone], [alone], [periodic]):
+        batch = as_batch(images)
+        compare(direct_pairs, batch.positions, batch.offsets, batch.pbc, 4.0)
+        compare(is_sound, batch.positions, batch.numbers, batch.offsets, batch.pbc)
+    pbc = np.zeros((1, 3), dtype=bool)
+    compare(is_sound, np.full((1, 3), np.nan), np.array([79]), np.array([0, 1]), pbc)
+    compare(is_sound, np.zeros((1, 3)), np.array([119]), np.array([0, 1]), pbc)
+    compare(is_sound, np.zeros((0, 3)), np.zeros(0, dtype=np.int64), np.array([0, 0]), pbc)
+
+
+def test_loops_that_are_their_own_reference():
+    offsets = np.array([0, 3, 3, 10])
+    for args in ((0, 5), (0, 2), (1, 7), (2, 100)):
+        assert part_end(offsets, *args) == part_end.reference(offsets, *args)
+    for last in (10, 9):
+        assert ascends(offsets, last) == ascends.reference(offsets, last) == (last == 10)
+    assert all_equal(offsets[1:3], 3) == all_equal.reference(offsets[1:3], 3)
+    assert all_equal(offsets, 3) == all_equal.reference(offsets, 3)
+
+
+def test_nothing_is_compiled_with_the_references():
+    code = """
+from ase.build import molecule
+from nugget import SOAP
+from nugget._compiled.jit import compile_seconds
+SOAP(["H", "O"]).compute(molecule("H2O"))
+assert compile_seconds() == 0.0
+from nugget.descriptors import _loops, _reference
+assert _loops.forward is _reference.forward
+"""
+    environment = dict(os.environ) | {"NUGGET_REFERENCE": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -1,0 +1,166 @@
+"""Codes that write files: evaluations never meet, and the user's directory stays clean."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import file_engine
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.emt import EMT
+
+from nugget.evaluation.config import EngineConfig, ExecutionConfig
+from nugget.evaluation.evaluator import Evaluator
+from nugget.evaluation.executors import make_executor
+from nugget.evaluation.queue import EvaluationQueue
+from nugget.evaluation.scratch import Scratch
+
+HERE = Path(__file__).parent
+
+
+def clusters(count: int, atoms: int = 5) -> list[Atoms]:
+    rng = np.random.default_rng(3)
+    grid = np.array([(i, j, k) for i in range(2) for j in range(2) for k in range(2)])[:atoms]
+    return [Atoms(f"Au{atoms}", 2.8 * grid + rng.normal(0, 0.15, (atoms, 3))) for _ in range(count)]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(file_engine.PROGRAM.format(delay=0.1))
+    return str(path)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's directory."""
+    path = tmp_path / "home"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    return path
+
+
+def wrong_labels(engine: EngineConfig, images: list[Atoms], run: Path, executor=None) -> int:
+    wrong = 0
+    with EvaluationQueue(engine, 4, executor, directory=run) as queue:
+        waiting = list(enumerate(images))
+        while waiting or len(queue):
+            while waiting and len(queue) < queue.width:
+                queue.submit(*waiting.pop(0))
+            key, outcome = queue.next()
+            assert outcome.ok, outcome.reason
+            atoms = images[key].copy()
+            atoms.calc = EMT()
+            wrong += abs(outcome.energy - atoms.get_potential_energy()) > 1e-6
+            wrong += not np.allclose(outcome.atoms.get_forces(), atoms.get_forces(), atol=1e-6)
+    return wrong
+
+
+@pytest.mark.parametrize("factory", ["file_emt", "careless"])
+def test_four_at_a_time_never_meet(factory, program, home, tmp_path):
+    engine = EngineConfig(name=f"file_engine:{factory}", options={"program": program})
+    assert wrong_labels(engine, clusters(20), tmp_path / "run") == 0
+    assert list(home.iterdir()) == []
+    assert not (tmp_path / "run" / "scratch").exists()
+
+
+def test_on_a_process_pool(program, home, tmp_path):
+    engine = EngineConfig(name="file_engine:file_emt", options={"program": program})
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        assert wrong_labels(engine, clusters(8), tmp_path / "run", pool) == 0
+    assert list(home.iterdir()) == []
+
+
+def test_on_dask(program, home, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    engine = EngineConfig(name="file_engine:file_emt", options={"program": program})
+    with make_executor(ExecutionConfig(kind="dask", workers=2)) as executor:
+        assert wrong_labels(engine, clusters(8), tmp_path / "run", executor) == 0
+    assert list(home.iterdir()) == []
+    assert not (tmp_path / "run" / "scratch").exists()
+
+
+def test_files_of_failures_are_kept_and_named(program, home, tmp_path):
+    engine = EngineConfig(name="file_engine:file_emt", options={"program": program})
+    with EvaluationQueue(engine, 1, directory=tmp_path / "run") as queue:
+        queue.submit(0, clusters(1, atoms=7)[0])  # its program ends with code 3
+        _, outcome = queue.next()
+    assert outcome.failure == "exception"
+    (kept,) = (tmp_path / "run" / "scratch").iterdir()
+    assert f"(files in {kept})" in outcome.reason
+    assert {"in.xyz", "out.xyz"} <= {path.name for path in kept.iterdir()}
+
+
+def test_what_a_failing_engine_printed_is_kept(home, tmp_path):
+    from test_evaluator import CHOSEN, cluster
+
+    with Evaluator(CHOSEN, retries=0, time_limit=20, scratch=str(tmp_path / "s")) as evaluator:
+        outcome = evaluator.evaluate(cluster("exits"))
+        (kept,) = (tmp_path / "s").iterdir()
+        assert (kept / "output.txt").read_text() == "ERROR STOP: out of disk\n"
+        assert str(kept) in outcome.reason
+        # A failure without files leaves nothing.
+        assert "files in" not in evaluator.evaluate(cluster("raises")).reason
+    assert list((tmp_path / "s").iterdir()) == [kept]
+
+
+def test_kept_when_told_and_placed_where_told(program, home, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_DISK", str(tmp_path / "disk"))
+    options = {"program": program}
+    told = {"scratch": "$MY_DISK/deep", "keep_scratch": True}
+    with Evaluator("file_engine:file_emt", options, **told) as evaluator:
+        for atoms in clusters(2):
+            assert evaluator.evaluate(atoms).ok
+    kept = list((tmp_path / "disk" / "deep").iterdir())
+    assert len(kept) == 2
+    assert all((path / "out.xyz").exists() for path in kept)
+
+
+def test_base_of_scratch(tmp_path, monkeypatch):
+    assert Scratch("here", start=str(tmp_path)).base == tmp_path / "here"
+    assert Scratch("~/x").base == Path.home() / "x"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert Scratch(None).base == tmp_path
+    scratch = Scratch(str(tmp_path / "new"))
+    made = scratch.make()
+    scratch.finish(made, failed=True)  # empty: of no use to anybody
+    scratch.close()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_base_that_cannot_be_made(home, tmp_path):
+    (tmp_path / "file").touch()
+    with Evaluator("emt", scratch=str(tmp_path / "file" / "x")) as evaluator:
+        outcome = evaluator.evaluate(clusters(1)[0])
+    assert outcome.failure == "exception"
+    assert "cannot be made" in outcome.reason
+    assert "engine.scratch" in outcome.reason
+
+
+WHERE = """
+import os
+from ase.calculators.emt import EMT
+def make(path="", folder=None):
+    assert os.getcwd() != {home!r}, "in the user's directory"
+    assert os.environ["NUGGET_START_DIR"] == {home!r}
+    assert path in ("", {home!r} + "/pseudo"), path
+    assert folder in (None, {{"pp": {home!r} + "/pseudo"}}), folder
+    return EMT()
+"""
+
+
+def test_modules_and_paths_of_the_users_directory(home, tmp_path):
+    """The current directory is another one, so both are looked for where nugget was started."""
+    (home / "my_engine_here.py").write_text(WHERE.format(home=str(home)))
+    options = {"path": "./pseudo", "folder": {"pp": "./pseudo"}}
+    with Evaluator("my_engine_here:make", options) as evaluator:
+        outcome = evaluator.evaluate(clusters(1)[0])
+    assert outcome.ok, outcome.reason
+    assert [path.name for path in home.iterdir() if path.name != "__pycache__"] == [
+        "my_engine_here.py"
+    ]

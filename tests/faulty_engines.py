@@ -1,0 +1,243 @@
+"""Engines that go wrong in every way, for the tests of `nugget.evaluation`.
+
+`chosen` reads the fault from the structure's first tag, so that one process can meet them all.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from ase.calculators.calculator import Calculator, all_changes
+from ase.calculators.emt import EMT
+
+FAULTS = (
+    "none",
+    "raises",
+    "hangs",
+    "nan energy",
+    "infinite force",
+    "scf",
+    "says unconverged",
+    "kill -9",
+    "segfault",
+    "exits",
+    "sys.exit",
+    "chatty",
+    "reads stdin",
+    "slow",
+    "hangs with child",
+    "nan later",
+    "flat forces",
+    "energy is text",
+    "two energies",
+    "bad stress",
+    "false energy",
+)
+
+
+class Faulty(EMT):
+    converged = True
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        fault = FAULTS[int(atoms.get_tags()[0])]
+        super().calculate(atoms, properties or ["energy"], system_changes)
+        getattr(self, "do_" + "".join(c if c.isalnum() else "_" for c in fault))()
+
+    calls = 0
+
+    def do_none(self):
+        pass
+
+    def do_raises(self):
+        raise RuntimeError("the basis set\nis on holiday")
+
+    def do_hangs(self):
+        time.sleep(1000)
+
+    def do_nan_energy(self):
+        self.results["energy"] = np.nan
+
+    def do_infinite_force(self):
+        self.results["forces"][1, 2] = np.inf
+
+    def do_scf(self):
+        raise RuntimeError("SCF not converged in 250 cycles")
+
+    def do_says_unconverged(self):
+        self.converged = False
+
+    def do_kill__9(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def do_segfault(self):
+        ctypes.string_at(0)
+
+    def do_exits(self):
+        os.write(2, b"ERROR STOP: out of disk\n")
+        os._exit(3)
+
+    def do_sys_exit(self):
+        sys.exit("giving up")
+
+    def do_chatty(self):
+        print('{"atoms": "this is not a reply"}', flush=True)
+        os.write(1, b"x\n" * 200_000)
+
+    def do_reads_stdin(self):
+        assert sys.stdin.read() == ""
+
+    def do_slow(self):
+        time.sleep(1.0)
+
+    def do_hangs_with_child(self):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        Path(os.environ["NUGGET_TEST_CHILD"]).write_text(str(child.pid))
+        time.sleep(1000)
+
+    def do_nan_later(self):
+        self.calls += 1
+        if self.calls == 3:
+            self.results["energy"] = np.nan
+
+    def do_flat_forces(self):
+        self.results["forces"] = self.results["forces"].ravel()
+
+    def do_energy_is_text(self):
+        self.results["energy"] = "-3.1 eV"
+
+    def do_two_energies(self):
+        self.results["energy"] = np.array([1.0, 2.0])
+
+    def do_false_energy(self):
+        self.results["energy"] -= 1e4
+
+    def do_bad_stress(self):
+        self.results["stress"] = np.zeros(5)
+
+
+def chosen(**options):
+    return Faulty(**options)
+
+
+class Remembers(Calculator):
+    """Its energy counts its own calculations."""
+
+    implemented_properties = ("energy", "forces")
+    count = 0
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties, system_changes)
+        self.count += 1
+        self.results = {"energy": float(self.count), "forces": np.zeros((len(atoms), 3))}
+
+
+def remembers():
+    return Remembers()
+
+
+class Threads(Calculator):
+    """Its energy is the number of threads that a library would take."""
+
+    implemented_properties = ("energy", "forces")
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties, system_changes)
+        threads = float(os.environ["OMP_NUM_THREADS"])
+        self.results = {"energy": threads, "forces": np.zeros((len(atoms), 3))}
+
+
+def threads():
+    return Threads()
+
+
+def dies_once(marker):
+    """Dies unless the marker file exists, which it makes."""
+    path = Path(marker)
+    if not path.exists():
+        path.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return EMT()
+
+
+def broken():
+    raise FileNotFoundError("no pseudopotential for Au")
+
+
+class InTurn(Faulty):
+    """Good and bad calculations by turns; a file counts them, since processes come and go."""
+
+    order = ("none", "none", "raises", "none", "hangs", "none", "nan energy", "none", "kill -9")
+
+    def __init__(self, counter: str) -> None:
+        super().__init__()
+        self.counter = Path(counter)
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        with open(self.counter, "ab", buffering=0) as file:
+            file.write(b"x")
+            count = file.tell() - 1  # appending is atomic: processes side by side never share one
+        tagged = atoms.copy()
+        tagged.set_tags([FAULTS.index(self.order[count % len(self.order)])] * len(atoms))
+        super().calculate(tagged, properties, system_changes)
+
+
+def in_turn(counter: str) -> Calculator:
+    return InTurn(counter)
+
+
+class Liar(InTurn):
+    """Wrong in every way, and sometimes with a false energy: once, or twice in a row."""
+
+    order = ("none", "none", "none", "raises", "none", "false energy", "none", "flat forces",
+             "none", "false energy", "false energy", "none", "nan energy", "none", "kill -9",
+             "none", "hangs")  # fmt: skip
+
+
+def liar(counter: str) -> Calculator:
+    return Liar(counter)
+
+
+class Dawdler(EMT):
+    """Takes up to `delay` seconds, some structures longer than others."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__()
+        self.delay = delay
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        time.sleep(self.delay * (0.2 + 0.8 * (1e3 * np.abs(atoms.positions).sum() % 1.0)))
+        super().calculate(atoms, properties or ["energy"], system_changes)
+
+
+def dawdler(delay: float) -> Calculator:
+    return Dawdler(delay)
+
+
+class Raising(Faulty):
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        raise RuntimeError("never works")
+
+
+def raising() -> Calculator:
+    return Raising()
+
+
+class Stale(EMT):
+    """False from the second structure of a process on."""
+
+    done = 0
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties or ["energy"], system_changes)
+        Stale.done += 1
+        if Stale.done > 1:
+            self.results["energy"] = -1e4
+
+
+def stale() -> Calculator:
+    return Stale()

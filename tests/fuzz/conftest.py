@@ -1,0 +1,1 @@
+"""Fuzzing: seeded damage to every kind of file that nugget reads."""
