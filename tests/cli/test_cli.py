@@ -296,7 +296,7 @@ def test_info(here):
     assert header["descriptor"]["cutoff"] == 5.0
     assert header["summary"]["structures"] == 12
     text = nugget("info", here / "au.model").stdout
-    for word in ("SOAP", "RBF", "PivotedCholesky", "LabelNoise", header["provenance"]["data"]):
+    for word in ("SOAP", "RBF", "PivotedCholesky", "Posterior", header["provenance"]["data"]):
         assert word in text
 
 

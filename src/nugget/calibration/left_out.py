@@ -8,7 +8,10 @@ what happens where the model extrapolates. For energies, force components and st
 1. σ² = factor²·v + floor² by maximum likelihood over both kinds of leaving out,
 2. one more factor that brings the shares within 1σ and 2σ, of what was left out one by one, as near
    as possible to 68 and 95 %: errors have heavier tails than a Gaussian, and a likelihood follows
-   the tails.
+   the tails,
+3. a factor 1 + 10/n for n structures: range, noise and levels were all chosen on the structures
+   that are left out, so that these look a little better than new ones (measured: 10 to 30 % with 60
+   structures, 0 to 10 % with 200).
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ KINDS: dict[str, int] = {"energy": ENERGY, "force": FORCE, "stress": STRESS}
 # Fewer structures than this say nothing about σ.
 FEWEST = 5
 _GROUPS = 8
+# Choices that were made on the structures left out; see the module's text.
+_CHOSEN = 10.0
 _GAUSSIAN = ((1.0, 0.6827, 1.0), (2.0, 0.9545, 2.0))  # k, share within kσ, weight
 # Scores that a model file keeps for intervals, per kind.
 _KEPT = 1000
@@ -44,6 +49,10 @@ class Level:
 
     factor: float
     floor: float
+
+    def times(self, factor: float) -> Level:
+        """The same with every σ multiplied."""
+        return Level(factor * self.factor, factor * self.floor)
 
     def std(self, variance: Floats, unit: Floats) -> Floats:
         return np.sqrt(self.factor**2 * variance + (self.floor * unit) ** 2)
@@ -80,6 +89,7 @@ def calibrate_left_out(potential: Potential) -> dict[str, Any]:
         rows = regression.kind == kind
         if rows.any():
             level = fit_level(_rows(singly, rows), _rows(together, rows), unit[rows])
+            level = level.times(1.0 + _CHOSEN / len(batch))
             z = np.abs(singly.residual[rows]) / level.std(singly.variance[rows], unit[rows])
             levels |= {name: level.factor, f"{name}_floor": level.floor}
             shares[name] = [float(np.mean(z <= k)) for k in (1.0, 2.0)]
@@ -140,7 +150,7 @@ def fit_level(singly: LeftOut, together: LeftOut, unit: Floats) -> Level:
     square = float(np.mean(residual**2 / shape(best)))
     level = Level(float(np.sqrt(square)), float(np.sqrt(square * np.exp(best) * mean)))
     more = balance(np.abs(singly.residual) / level.std(singly.variance, unit))
-    return Level(more * level.factor, more * level.floor)
+    return level.times(more)
 
 
 def balance(scores: Floats) -> float:

@@ -9,18 +9,19 @@ only errors are compared.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from nugget._compiled.arrays import Floats, Ints
-from nugget.gp.labels import ENERGY
+from nugget.gp.labels import ENERGY, Labels
 from nugget.gp.left_out import blocks_of, structure_of
 from nugget.gp.regression import SparseRegression
 
 # Trial factors are whole powers of this; steps beyond the last are not taken.
 STEP, LAST = 10.0**0.25, 8
+_LEFT_OUT = 100
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,22 @@ class NoiseSearch:
                     break
                 here = better
         return at(here)
+
+
+def with_best_noise(
+    regression: SparseRegression, k_mm: Floats, labels: Labels, rng: np.random.Generator
+) -> tuple[NoiseTrial, SparseRegression]:
+    """The best factors on the noise levels, and the regression fitted again with them.
+
+    No more than a hundred structures, drawn at random, are left out in turn.
+    """
+    structures = int(np.sum(labels.kind == ENERGY))
+    best = NoiseSearch(regression, np.sort(rng.permutation(structures)[:_LEFT_OUT])).best()
+    if best.energy == best.force == 1.0:
+        return best, regression
+    factors = np.where(labels.kind == ENERGY, best.energy, best.force)
+    scaled = replace(labels, noise=factors * labels.noise)
+    return best, SparseRegression.fit(k_mm, scaled)
 
 
 def _mae(parts: Sequence[Floats]) -> float:

@@ -98,8 +98,8 @@ def check_arrays(header: Mapping[str, Any], arrays: Arrays, potential: Potential
         raise Damaged("its summary does not fit its arrays")
     if ("regression/r" in arrays) != ("regression/z" in arrays):
         raise Damaged("regression/r and regression/z belong together")
-    if not lean and ("regression/r" in arrays) == ("regression/whitened" in arrays):
-        raise Damaged("it must hold either regression/r or regression/whitened")
+    if not lean and not {"regression/r", "regression/whitened"} & arrays.keys():
+        raise Damaged("it holds neither regression/r nor regression/whitened")
     _check_uncertainty(arrays, potential, sizes)
     for name, array in arrays.items():
         if not _finite(array, may_lack=name in _MAY_LACK):

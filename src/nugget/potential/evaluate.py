@@ -15,6 +15,7 @@ from nugget.errors import NuggetError
 from nugget.gp.kernels import KernelRows
 from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.points import Points
+from nugget.gp.uncertainty.base import derivative_std
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
 from nugget.structures.batch import Batch
@@ -64,7 +65,7 @@ class Evaluation(NamedTuple):
         own = None
         if fitted.uses_prior_variance:
             own = prior_force_variance(self.env, self.potential.kernel).ravel()
-        return fitted.derivative_std(-slopes, FORCE, own).reshape(-1, 3)
+        return derivative_std(fitted, -slopes, FORCE, own).reshape(-1, 3)
 
     def stress_std(self) -> Floats:
         """Standard deviation of each stress component (B, 6), in Voigt's order."""
@@ -78,7 +79,7 @@ class Evaluation(NamedTuple):
         assert strain is not None
         rows = np.stack([0.5 * (strain[:, a, b] + strain[:, b, a]) for a, b in VOIGT], axis=1)
         rows /= np.abs(np.linalg.det(self.batch.cells))[:, None, None]
-        return fitted.derivative_std(rows.reshape(-1, m), STRESS, None).reshape(-1, 6)
+        return derivative_std(fitted, rows.reshape(-1, m), STRESS, None).reshape(-1, 6)
 
     @property
     def _fit(self) -> Fit:

@@ -17,11 +17,9 @@ from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
-from nugget.gp.labels import ENERGY, Labels
-from nugget.gp.noise_search import NoiseSearch
+from nugget.gp.noise_search import with_best_noise
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
-from nugget.gp.uncertainty.base import EnvironmentRows
 from nugget.potential.design import label_rows
 from nugget.potential.evaluate import environment_points
 from nugget.potential.prediction import Outputs, Prediction, concatenate, need_volume, predict
@@ -37,8 +35,6 @@ Progress = Callable[[int, int], None]
 
 # Kernel elements of one part: enough to hide Python's share, few enough for the cache.
 _CHUNK = 2**19
-# Structures that are left out in turn when noise levels are chosen.
-_LEFT_OUT = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +133,16 @@ class Potential:
         regression = SparseRegression.fit(inducing.gram, labels)
         if choose_noise and len(training.batch) > 1:
             phase("noise levels")
-            regression = self._with_better_noise(regression, inducing, labels)
+            own = np.random.default_rng(self.seed)
+            best, regression = with_best_noise(regression, inducing.gram, labels, own)
+            self.noise, self.force_noise = self.noise * best.energy, self.force_noise * best.force
+            found = {"noise": self.noise, "force_noise": self.force_noise}
+            self.choices = {**(self.choices or {}), **found}
         self.calibration = None
         phase("uncertainty")
-        fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
+        fitted = self.uncertainty.fit(
+            regression, self.rng, lambda: inducing.matrix(env.values, env.species), self.noise
+        )
         self._fit = Fit(prior, inducing, regression, fitted, training)
         if calibrate is not None:
             phase("calibration")
@@ -172,7 +174,8 @@ class Potential:
             every = self.descriptor.compute(training.batch)
             return inducing.matrix(every.values, every.species)
 
-        fitted = self._fit_uncertainty(regression, environments).calibrated_as(old.uncertainty)
+        fitted = self.uncertainty.fit(regression, self.rng, environments, self.noise)
+        fitted = fitted.calibrated_as(old.uncertainty)
         self._fit = Fit(old.prior, inducing, regression, fitted, training)
         return self
 
@@ -180,17 +183,14 @@ class Potential:
         """The fit with its label rows: a model file keeps structures, but not their rows."""
         old = self.fitted
         if old.lean:
-            raise NuggetError(
-                "This model was saved without its training set: it predicts, but cannot learn on; "
-                "update the full model."
-            )
+            raise NuggetError("A lean model predicts, but cannot learn on; update the full model.")
         if not old.regression.has_rows:
-            env = self.descriptor.compute(old.training.batch)
-            labels = label_rows(
-                old.training, env, old.inducing, old.prior, self.noise, self.force_noise
+            env, levels = (
+                self.descriptor.compute(old.training.batch),
+                (self.noise, self.force_noise),
             )
-            old = replace(old, regression=old.regression.with_rows(labels))
-            self._fit = old
+            labels = label_rows(old.training, env, old.inducing, old.prior, *levels)
+            old = self._fit = replace(old, regression=old.regression.with_rows(labels))
         return old
 
     def copy(self) -> Potential:
@@ -208,27 +208,6 @@ class Potential:
         rows = label_rows(old.training, env, new, old.prior, self.noise, self.force_noise).rows
         k_new = np.concatenate([new.matrix(old.inducing.z, old.inducing.group), new.gram])
         return self.kernel.inducing(z, g), old.regression.add_inducing(k_new, rows)
-
-    def _with_better_noise(
-        self, regression: SparseRegression, inducing: Inducing, labels: Labels
-    ) -> SparseRegression:
-        """Fitted again with the noise levels that do best on structures that are left out."""
-        structures = int(np.sum(labels.kind == ENERGY))
-        some = np.random.default_rng(self.seed).permutation(structures)[:_LEFT_OUT]
-        best = NoiseSearch(regression, np.sort(some)).best()
-        self.noise *= best.energy
-        self.force_noise *= best.force
-        chosen = {"noise": self.noise, "force_noise": self.force_noise}
-        self.choices = {**(self.choices or {}), **chosen}
-        if best.energy == best.force == 1.0:
-            return regression
-        factors = np.where(labels.kind == ENERGY, best.energy, best.force)
-        return SparseRegression.fit(inducing.gram, replace(labels, noise=factors * labels.noise))
-
-    def _fit_uncertainty(
-        self, regression: SparseRegression, environments: EnvironmentRows
-    ) -> FittedUncertainty:
-        return self.uncertainty.fit(regression, self.rng, environments, self.noise)
 
     @property
     def fitted(self) -> Fit:

@@ -115,9 +115,7 @@ class WeightPosterior(LinearUncertainty):
         rho[-2:] = s.energy_floor, s.prior
         return self.scale * np.concatenate(columns, axis=1), self.scale * rho
 
-    def derivative_std(
-        self, rows: Floats, kind: int, prior_variance: Floats | None = None
-    ) -> Floats:
+    def derivative_std(self, rows: Floats, kind: int) -> Floats:
         """Standard deviations (p,) of force or stress components."""
         s = self.settings
         factor, floor = {FORCE: (s.force, s.force_floor), STRESS: (s.stress, s.stress_floor)}[kind]
