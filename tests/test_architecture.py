@@ -37,7 +37,9 @@ BELOW["testing"] = {*BELOW} - {"cli", "report", "campaign", "dataset"}
 BELOW |= {"datafiles": {"structures"}, "engines": {"evaluation"}, "presets": {"potential"}}
 
 # Imports inside functions may point up: a method of convenience, which costs nothing until called.
-UPWARD = {("potential", "calculators"), ("potential", "modelfile"), ("potential", "evaluation")}
+UPWARD = {
+    *(("potential", room) for room in ("calculators", "modelfile", "evaluation", "calibration")),
+}
 
 
 def modules() -> list[Path]:

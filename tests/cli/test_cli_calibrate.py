@@ -80,7 +80,8 @@ def test_calibrate_in_place_and_in_words(here, tmp_path):
     assert model.read_bytes() == (here / "au.model").read_bytes()
     start = ("calibrate", model, here / "test.extxyz", "--force")
     text = nugget(*start, "--objective", "nll").stdout
-    assert "σ_l" in text
+    assert "floor of σ" in text
+    assert "factor on σ, forces" in text
     assert "90 % interval" in text
     assert read_header(model)["calibration"]["objective"] == "nll"
     text = nugget(*start, "--method", "scale").stdout

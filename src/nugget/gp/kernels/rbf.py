@@ -12,7 +12,8 @@ from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
 from nugget.gp.kernels._fused import value_and_grad
 from nugget.gp.kernels._loops import kernel_rows, scaled, self_sums, self_sums_vjp
 from nugget.gp.kernels._tiles import kernel_rows_vjp
-from nugget.gp.kernels.base import Block, Columns, SelfSum
+from nugget.gp.kernels.base import Block, SelfSum
+from nugget.gp.kernels.rows import Columns
 from nugget.gp.kernels.stationary import StationaryKernel
 from nugget.gp.points import Points
 from nugget.registry import registered

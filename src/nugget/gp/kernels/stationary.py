@@ -14,7 +14,8 @@ import numpy as np
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.gp._std_loops import std_and_weights
-from nugget.gp.kernels.base import Block, Columns, KernelBase, SelfSum
+from nugget.gp.kernels.base import Block, KernelBase, SelfSum
+from nugget.gp.kernels.rows import Columns
 from nugget.gp.points import Points
 
 

@@ -87,7 +87,7 @@ class FittedUncertainty(Protocol):
         """Standard deviations (p,) of rows·α + sizes·shift.
 
         Energies have rows k_sum and their numbers of atoms as sizes, energies of single atoms k and
-        1, force components −∂k_sum/∂r and 0.
+        1, force components −∂k_sum/∂r and 0 (see also `derivative_std`).
         """
 
     def std_and_weights(
@@ -110,6 +110,21 @@ class FittedUncertainty(Protocol):
 
     def state(self) -> dict[str, Floats]:
         """Plain arrays that `Uncertainty.from_state` turns back into the same fit."""
+
+
+def derivative_std(
+    fitted: FittedUncertainty, rows: Floats, kind: int, prior_variance: Floats | None
+) -> Floats:
+    """Standard deviations (p,) of force components (rows −∂k_sum/∂r) or of stress components.
+
+    `kind` is FORCE or STRESS of `nugget.gp.labels`. A fit that treats them in another way than
+    energies has a method of this name, which takes rows and kind.
+    """
+    own = getattr(fitted, "derivative_std", None)
+    if own is None:
+        return fitted.std(rows, np.zeros(len(rows)), prior_variance)
+    found: Floats = own(rows, kind)
+    return found
 
 
 class LinearUncertainty:
