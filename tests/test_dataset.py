@@ -79,7 +79,7 @@ def test_again_does_nothing_and_a_larger_count_extends(finished, tmp_path):
 
 def test_killed_and_resumed_is_the_same_as_never_killed(tmp_path):
     """kill -9 in the middle: nothing is lost, nothing comes twice."""
-    recipe = Recipe(("Au9", "Au10"), 24, "emt", relax_steps=5, seed=5)
+    recipe = Recipe(("Au9", "Au10"), 60, "emt", relax_steps=5, seed=5)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     build(whole, recipe)
     code = (

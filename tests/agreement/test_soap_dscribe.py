@@ -36,11 +36,11 @@ def test_other_widths_and_cutoffs_agree_too() -> None:
         referee = Referee(
             species=["Au"],
             r_cut=cutoff,
-            n_max=5,
+            n_max=6,
             l_max=4,
             sigma=sigma,
             weighting={"function": "poly", "r0": cutoff, "c": 1, "m": 2},
         )
         expected = referee.create(atoms)
-        values = SOAP(["Au"], cutoff, 5, 4, sigma).compute(atoms).values
+        values = SOAP(["Au"], cutoff, 6, 4, sigma).compute(atoms).values
         assert np.linalg.norm(values - expected) <= 1e-8 * np.linalg.norm(expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import resource
 import signal
@@ -276,58 +277,71 @@ def test_a_kill_while_tables_are_made(here, table):
 # --------------------------------------------------------------------------- machines
 
 
-def limited(*arguments: object, size: int, cwd: Path):
-    """Run a command that can write no file larger than `size`, as on a full disk."""
+_MANY = """
+import json, sys
+from nugget.cli.main import app
+for arguments in json.loads(sys.argv[1]):
+    print("begin", flush=True)
+    print("begin", file=sys.stderr, flush=True)
+    try:
+        app(arguments)
+    except SystemExit as end:
+        print("end", end.code or 0, flush=True)
+"""
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-    command = [sys.executable, "-c", "from nugget.cli.main import app; app()", *map(str, arguments)]
-    environment = {**os.environ, "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", "")}
-    if not environment["NUMBA_CACHE_DIR"]:
-        del environment["NUMBA_CACHE_DIR"]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, preexec_fn=limit, env=environment
-    )
+def run_many(commands: list[tuple], cwd: Path, limit: int | None = None, **environment: str):
+    """Exit codes, stdout and stderr of commands in one process; `limit` is the largest file."""
+
+    def full() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    texts = json.dumps([[str(part) for part in command] for command in commands])
+    found = subprocess.run(
+        [sys.executable, "-c", _MANY, texts], cwd=cwd, capture_output=True, preexec_fn=full,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    out, err = (text.decode().split("begin\n")[1:] for text in (found.stdout, found.stderr))
+    assert "Traceback" not in found.stderr.decode(), found.stderr.decode()
+    assert len(out) == len(err) == len(commands)
+    return [(int(o.rsplit("end ", 1)[1]), o, e) for o, e in zip(out, err, strict=True)]
 
 
 def test_full_disks(here, model):
     nugget("check", model, "test.extxyz", "-i", 0)  # compiled before
     before = sorted(path.name for path in here.iterdir())
-    for arguments, name in (
-        (("fit", "train.extxyz", "-o", "new.model", "--cutoff", 5), "new.model"),
-        (("predict", model, "test.extxyz", "-o", "out.extxyz"), "out.extxyz"),
-        (("predict", model, "test.extxyz", "-o", "out.db"), "out.db"),
-        (("predict", model, "test.extxyz", "-o", "out.traj"), "out.traj"),
-        (("init", "Au5", "-o", "new.toml"), "new.toml"),
-        (("search", "Au4", *SMALL, "--out", "run"), "run/"),
-        (("dataset", "Au4", "-n", 2, "-e", "emt", "--out", "gold"), "gold/"),
-    ):
-        found = limited(*arguments, size=1000, cwd=here)
-        errors = [line for line in found.stderr.splitlines() if line.startswith("Error: ")]
-        assert found.returncode == 2, found.stderr
-        assert len(errors) == 1, found.stderr
-        assert "Traceback" not in found.stderr
+    commands = {
+        "new.model": ("fit", "train.extxyz", "-o", "new.model", "--cutoff", 5),
+        "out.extxyz": ("predict", model, "test.extxyz", "-o", "out.extxyz"),
+        "out.db": ("predict", model, "test.extxyz", "-o", "out.db"),
+        "out.traj": ("predict", model, "test.extxyz", "-o", "out.traj"),
+        "new.toml": ("init", "Au5", "-o", "new.toml"),
+        "run/": ("search", "Au4", *SMALL, "--out", "run"),
+        "gold/": ("dataset", "Au4", "-n", 2, "-e", "emt", "--out", "gold"),
+    }
+    outcomes = run_many(list(commands.values()), here, limit=1000)
+    for name, (code, _, err) in zip(commands, outcomes, strict=True):
+        errors = [line for line in err.splitlines() if line.startswith("Error: ")]
+        assert code == 2
+        assert len(errors) == 1, err
         assert name in errors[0]
     left = sorted(path.name for path in here.iterdir() if path.is_file())
     assert left == before
 
 
 def test_terminals_without_greek(here, model):
-    environment = {**os.environ, "LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    script = "import sys; from nugget.cli.main import app; app()"
-    commands = [[command.__name__, "--help"] for command in COMMANDS]
-    commands += [["info", model], ["predict", model, "test.extxyz"], ["engines"],
-                 ["evaluate", model, "test.extxyz", "--resamples", "0"],
-                 ["calibrate", model, "test.extxyz", "-o", "new.model", "--resamples", "2"],
-                 ["check", model, "test.extxyz", "-i", "0"], ["init", "-o", "-"],
-                 ["search", "Au4", *SMALL]]  # fmt: skip
-    for arguments in commands:
-        command = [sys.executable, "-c", script, *map(str, arguments)]
-        found = subprocess.run(command, cwd=here, capture_output=True, env=environment)
-        assert found.returncode == 0, found.stderr.decode()
-        assert found.stdout.decode().strip()
-        assert b"Traceback" not in found.stderr
+    commands: list[tuple] = [(command.__name__, "--help") for command in COMMANDS]
+    commands += [
+        ("info", model), ("predict", model, "test.extxyz"), ("engines",),
+        ("evaluate", model, "test.extxyz", "--resamples", 0),
+        ("calibrate", model, "test.extxyz", "-o", "new.model", "--resamples", 2),
+        ("check", model, "test.extxyz", "-i", 0), ("init", "-o", "-"), ("search", "Au4", *SMALL),
+    ]  # fmt: skip
+    plain = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    for command, (code, out, err) in zip(commands, run_many(commands, here, **plain), strict=True):
+        assert code == 0, (command, err)
+        assert out.strip()
 
 
 def test_letters_that_a_terminal_lacks():

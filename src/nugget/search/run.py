@@ -76,6 +76,7 @@ class Run:
         self.engine_seconds = self.surrogate_seconds = 0.0
         self.minima: list[Minimum] = []
         self._near_reference = KnownStructures()  # relaxed to see whether they are a reference
+        self._relaxed: list[Record] = []  # the same, as evaluations
 
     def __call__(self, executor: Executor | None) -> End:
         """Run the search; how it ended. That is written down, whatever happens."""
@@ -103,6 +104,7 @@ class Run:
     def _polish(self, status: Ended, reason: str) -> tuple[Ended, str]:
         """Relax the lowest distinct structures with the engine; how the search ends then."""
         starts = lowest_distinct(self.learner.records, self.config.search.polish)
+        starts += [record for record in self._relaxed if record not in starts]
         relaxed = self.polisher.relax(starts)
         self.minima = distinct_minima(self.learner.records, starts, relaxed)
         write_minima(self.store.directory, self.minima)
@@ -219,6 +221,7 @@ class Run:
         if not self.config.search.polish or record.atoms in self._near_reference:
             return False
         self._near_reference.add(record.atoms)
+        self._relaxed.append(record)
         return is_found(self.polisher.relax([record])[0].atoms, references, tolerance)
 
     def _show(self, record: Record | None, found: bool | None = None) -> None:

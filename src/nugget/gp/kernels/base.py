@@ -16,7 +16,7 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import sigma_roads
+from nugget.gp._std_loops import std_and_weights
 from nugget.gp.kernels._loops import all_equal
 from nugget.gp.points import Points
 
@@ -292,7 +292,7 @@ class KernelRows(NamedTuple):
     ) -> tuple[Floats, Floats, Floats]:
         """`Inducing.value_and_grad`, from rows that are already there."""
         wt, rho = columns or no_columns(self.n_inducing)
-        mean, std, weights = sigma_roads(
+        mean, std, weights = std_and_weights(
             self.k_sum, sizes, alpha, coefficients, wt, rho,
             _NOTHING if prior_variance is None else prior_variance,
         )  # fmt: skip

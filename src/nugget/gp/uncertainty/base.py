@@ -18,7 +18,7 @@ import numpy as np
 from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import sigma_roads
+from nugget.gp._std_loops import std_and_weights
 from nugget.gp.regression import SparseRegression
 
 EnvironmentRows = Callable[[], Floats]
@@ -165,7 +165,7 @@ class LinearUncertainty:
     ) -> tuple[Floats, Floats, Floats]:
         """Means, stds and weights, as in `FittedUncertainty`; weights are 0 where the std is."""
         own = _NOTHING if prior_variance is None else self.scale**2 * prior_variance
-        found: tuple[Floats, Floats, Floats] = sigma_roads(
+        found: tuple[Floats, Floats, Floats] = std_and_weights(
             k_sum, sizes, alpha, coefficients, *self.columns, own
         )
         return found
