@@ -119,10 +119,11 @@ def test_a_campaign_is_a_grid_of_ordinary_searches(whole: Campaign, reference: P
         records = store.records()
         assert row.outcome.evaluations == len(records)
         assert row.outcome.found or len(records) == 8
-        best = min(record.energy for record in records)
-        assert row.outcome.best_energy == best
+        best = read(directory / "best.extxyz").get_potential_energy()  # relaxed
+        assert best <= min(record.energy for record in records)
+        assert row.outcome.best_energy == pytest.approx(best, abs=1e-7)
         known = read(reference).get_potential_energy()
-        assert row.outcome.best_above_reference == best - known
+        assert row.outcome.best_above_reference == row.outcome.best_energy - known
         assert row.outcome.engine_seconds == sum(record.engine_seconds for record in records)
 
 

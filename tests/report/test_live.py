@@ -48,6 +48,7 @@ def status(
         engine_seconds=30.0,
         surrogate_seconds=10.0,
         in_flight=in_flight,
+        polishing=False,
     )
 
 

@@ -137,6 +137,7 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     directory = search.store.directory
     steps = search.store.polish_steps()
     minima = () if result is None else result.minima
+    energies = [one.energy for one in minima] + ([] if best is None else [best.energy])
     return {
         "directory": str(directory),
         "formula": search.config.system.formula,
@@ -146,7 +147,8 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "evaluations": len(records),
         "status": "interrupted" if result is None else result.end.status,
         "reason": "broken off" if result is None else result.end.reason,
-        "best_energy": None if best is None else best.energy,
+        "best_energy": min(energies, default=None),
+        "best_evaluated": None if best is None else best.energy,
         "best_iteration": None if best is None else best.iteration,
         "best_generator": None if best is None else best.generator,
         "best_file": None if best is None else str(directory / BEST),
@@ -181,7 +183,7 @@ def _polished(report: dict[str, Any]) -> list[tuple[str, object]]:
     best, *others = minima
     group = f", {best['point_group']}" if best["point_group"] else ""
     rows: list[tuple[str, object]] = [
-        ("relaxed energy", f"{best['energy']:.4f} eV, fmax {best['fmax']:.3f} eV/Å{group}"),
+        ("best energy", f"{best['energy']:.4f} eV, fmax {best['fmax']:.3f} eV/Å{group}"),
         ("met", f"{best['met']} of {report['evaluations']} evaluations"),
     ]
     if others:
@@ -199,7 +201,7 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
     if report["best_energy"] is not None:
         when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"
         rows += [
-            ("best energy", f"{report['best_energy']:.4f} eV ({when})"),
+            ("lowest evaluated", f"{report['best_evaluated']:.4f} eV ({when})"),
             *_polished(report),
             ("best structure", report["best_file"]),
             ("all structures", f"ase gui {report['database']}"),

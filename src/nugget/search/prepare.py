@@ -14,7 +14,7 @@ from nugget.evaluation.trust import code_in, engine_code
 from nugget.generators import Problem
 from nugget.search.config import Config, SystemConfig
 from nugget.search.learner import Learner
-from nugget.search.reference import read_references, resolve_path
+from nugget.search.reference import check_references, resolve_path
 from nugget.structures.files import replacing
 from nugget.structures.io import read_images
 
@@ -51,12 +51,7 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
     config = with_files(config, {role: str(file) for role, file in files.items()})
     problem = make_problem(config.system, Path())
     check_engine(config.engine)
-    for atoms in read_references(config, Path()):
-        if sorted(atoms.numbers) != sorted(problem.numbers):
-            raise NuggetError(
-                f"The reference {files['reference']} is {atoms.get_chemical_formula()}: its atoms "
-                "are not those that are searched for."
-            )
+    check_references(config, problem)
     Learner(config, problem).mixer.probabilities(problem, 0)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from ase import Atoms
 
 from nugget.errors import NuggetError
+from nugget.generators import Problem
 from nugget.identity import is_reference
 from nugget.search.config import Config
 from nugget.structures.io import read_images
@@ -24,15 +25,24 @@ def read_references(config: Config, directory: Path) -> list[Atoms]:
     name = config.search.reference
     if name is None:
         return []
-    found = read_images(resolve_path(name, directory))
-    for atoms in found:
+    return read_images(resolve_path(name, directory))
+
+
+def check_references(config: Config, problem: Problem) -> None:
+    """Refuse references of other atoms, and those without the energy that must be met."""
+    name = config.search.reference
+    for atoms in read_references(config, Path()):
+        if sorted(atoms.numbers) != sorted(problem.numbers):
+            raise NuggetError(
+                f"The reference {name} is {atoms.get_chemical_formula()}: its atoms are not those "
+                "that are searched for."
+            )
         if config.search.reference_tolerance and not _has_energy(atoms):
             raise NuggetError(
                 f"The reference {name} carries no energy: relax it with `nugget relax {name} "
                 f"--engine {config.engine.name} -o FILE` and give FILE, or set "
                 "search.reference_tolerance = 0, and its bonds suffice."
             )
-    return found
 
 
 def _has_energy(atoms: Atoms) -> bool:
