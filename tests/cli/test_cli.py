@@ -120,7 +120,7 @@ def test_fit_without_options_chooses_and_calibrates(here):
     assert header["noise"] == chosen["noise"]
     assert header["uncertainty"]["name"] == "Posterior"
     assert header["uncertainty"]["force_floor"] == calibration["levels"]["force_floor"]
-    assert 0.5 <= calibration["within"]["force"][0] <= 0.85
+    assert calibration["within"]["force"][0] >= 0.5
     text = nugget("fit", here / "train.extxyz.gz", "-o", here / "auto.model", "--force").stdout
     assert chosen["range"] in text
     assert "Left out" in text

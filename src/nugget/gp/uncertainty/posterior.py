@@ -23,13 +23,10 @@ import numpy as np
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.gp.labels import FORCE, STRESS
-from nugget.gp.linalg import compress_gram, inverse_gram, solve
+from nugget.gp.linalg import solve
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
 from nugget.registry import registered
-
-# Directions of UW smaller than this add at most (TOLERANCE·N)²θ₀ to the variance before factors.
-TOLERANCE = 1e-7
 
 
 @registered("uncertainty")
@@ -65,26 +62,25 @@ class Posterior:
     ) -> WeightPosterior:
         """The posterior of a fitted regression."""
         reg = regression
-        whitened = compress_gram(inverse_gram(reg.r), TOLERANCE)
+        w = solve(reg.upper, solve(reg.r, np.eye(reg.n_inducing)))  # upper triangular
         shift = -reg.smooth((reg.count / reg.noise)[:, None])  # −UCn
-        both = solve(reg.upper, np.concatenate([whitened, shift], axis=1))
-        return WeightPosterior(
-            self, np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
-        )
+        return WeightPosterior(self, np.triu(w), solve(reg.upper, shift)[:, 0])
 
     def state_shapes(self) -> dict[str, tuple[str, ...]]:
         """Shapes of the arrays of `WeightPosterior.state`; m is the number of inducing points."""
-        return {"w": ("m", "r"), "shift": ("m",), "scale": ()}
+        return {"packed": ("m(m + 1)/2",), "shift": ("m",), "scale": ()}
 
     def from_state(self, state: dict[str, Floats]) -> WeightPosterior:
         """A fit from the arrays of `WeightPosterior.state`, bit for bit."""
-        w, shift = (np.ascontiguousarray(state[name], float) for name in ("w", "shift"))
+        packed, shift = (np.ascontiguousarray(state[name], float) for name in ("packed", "shift"))
+        w = np.zeros((shift.size, shift.size))
+        w[np.triu_indices(shift.size)] = packed
         return WeightPosterior(self, w, shift, float(state["scale"]))
 
 
 @dataclass(frozen=True)
 class WeightPosterior(LinearUncertainty):
-    """Fitted W (m, r), −Cn (m,), and the settings that they are used with."""
+    """Fitted W (m, m), −Cn (m,), and the settings that they are used with."""
 
     settings: Posterior
     w: Floats
@@ -150,4 +146,5 @@ class WeightPosterior(LinearUncertainty):
 
     def state(self) -> dict[str, Floats]:
         """Plain arrays that `Posterior.from_state` turns back into the same fit."""
-        return {"w": self.w, "shift": self.shift, "scale": np.array(self.scale)}
+        packed = self.w[np.triu_indices(len(self.w))]  # half of W is zero
+        return {"packed": packed, "shift": self.shift, "scale": np.array(self.scale)}
