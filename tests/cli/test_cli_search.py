@@ -115,7 +115,7 @@ def test_several_in_flight_and_a_replay():
         atoms.positions[0, 0] += 1e-12
         atoms.calc = SinglePointCalculator(atoms, **results)
         database.update(row.id, atoms)
-    assert "row 5 was changed" in refused("search", "--replay", "runs/Au6-seed0")
+    assert "was changed" in refused("search", "--replay", "runs/Au6-seed0")
     with ase.db.connect("runs/Au6-seed0/search.db") as database:
         database.update(row.id, data={"digest": None})  # as an earlier version wrote it
     shown = nugget("search", "--replay", "runs/Au6-seed0", code=1).stdout

@@ -28,7 +28,8 @@ RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], 
 
 def waiting(directory: Path) -> list[int]:
     path = directory / PENDING
-    return [entry["proposal"] for entry in json.loads(path.read_text())] if path.exists() else []
+    entries = json.loads(path.read_text())["records"] if path.exists() else []
+    return [entry["proposal"] for entry in entries]
 
 
 def test_kill_with_four_in_flight(tmp_path: Path) -> None:
