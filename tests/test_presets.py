@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget import SOAP, NuggetError
-from nugget.presets import PRESETS, length_scale
+from nugget.presets import CANDIDATES, PRESETS, length_scale
 
 
 def _clusters(symbols: str = "Au6", count: int = 4) -> list[Atoms]:
@@ -40,7 +42,7 @@ def test_environments_that_are_all_alike_are_refused(images: list[Atoms]) -> Non
         length_scale(SOAP(("Au",)), images)
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", ["quick", "balanced"])
 def test_a_preset_takes_its_length_scale_from_images(name: str) -> None:
     images = _clusters()
     fixed, measured = PRESETS[name](["Au"]), PRESETS[name](["Au"], images)
@@ -48,3 +50,45 @@ def test_a_preset_takes_its_length_scale_from_images(name: str) -> None:
     assert measured.kernel.length_scale == length_scale(measured.descriptor, images)
     assert measured.kernel.length_scale != fixed.kernel.length_scale
     assert measured.kernel.amplitude == fixed.kernel.amplitude
+
+
+def test_two_ranges_have_a_length_scale_each() -> None:
+    images = _clusters()
+    made = PRESETS["accurate"](["Au"], images)
+    short, long = made.descriptor.parts
+    assert (short.cutoff, long.cutoff) == (5.0, 10.0)
+    assert made.kernel.parts[0].length_scale == length_scale(short, images, 2.0)
+    assert made.kernel.parts[1].length_scale == length_scale(long, images, 1.0)
+    assert made.kernel.widths == made.descriptor.widths
+
+
+def _labelled(images: list[Atoms]) -> list[Atoms]:
+    for atoms in images:
+        work = atoms.copy()
+        work.calc = EMT()
+        results = {"energy": work.get_potential_energy(), "forces": work.get_forces()}
+        atoms.calc = SinglePointCalculator(atoms, **results)
+    return images
+
+
+def test_auto_takes_the_range_with_the_smallest_errors() -> None:
+    images = _labelled(_clusters("Au4Cu2", 12))
+    told: list[str] = []
+    made = PRESETS["auto"](["Au", "Cu"], images, tell=told.append)
+    found = made.choices["left_out_mae"]
+    assert list(found) == told
+    assert set(found) <= set(CANDIDATES)
+    errors = {name: energy * force for name, (energy, force) in found.items()}
+    assert made.choices["range"] == min(errors, key=errors.__getitem__)
+    single = PRESETS["auto"](["Au", "Cu"], images, single=True)
+    assert all("+" not in name for name in single.choices["left_out_mae"])
+
+
+def test_auto_needs_images() -> None:
+    with pytest.raises(NuggetError, match="labelled images"):
+        PRESETS["auto"](["Au"])
+
+
+def test_more_elements_have_a_smaller_basis() -> None:
+    features = [PRESETS["balanced"](s).descriptor.n_features for s in (["Au"], ["Au", "Cu", "Ag"])]
+    assert features[1] < 3 * features[0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from nugget._compiled.jit import REFERENCE
 from nugget._compiled.simd import (
     aligned,
     at_least,
@@ -16,6 +17,8 @@ from nugget._compiled.simd import (
     totals,
     vector,
 )
+
+pytestmark = pytest.mark.skipif(REFERENCE, reason="NUGGET_REFERENCE=1: there are no vectors")
 
 
 @njit

@@ -29,7 +29,7 @@ _HOMES = {
     "nugget.descriptors.soap": "SOAP",
     "nugget.gp.kernels": "RBF",
     "nugget.gp.inducing": "CUR PivotedCholesky Random",
-    "nugget.gp.uncertainty": "LabelNoise ProjectedProcess",
+    "nugget.gp.uncertainty": "LabelNoise Posterior ProjectedProcess",
     "nugget.gp.sklearn": "SparseGPRegressor",
     "nugget.potential": "Potential Prediction",
     "nugget.errors": "NuggetError",

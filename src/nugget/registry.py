@@ -11,7 +11,7 @@ import difflib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -126,10 +126,27 @@ def settings_of(kind: str, part: Any) -> dict[str, Any]:
             f"The {kind} {type(part).__name__} cannot be saved: mark it with "
             f"@registered({kind!r}), or offer it as an entry point of `{GROUPS[kind]}`."
         )
-    return {"name": name, **{f.name: getattr(part, f.name) for f in fields(part) if f.init}}
+    plain = {f.name: _plain(kind, getattr(part, f.name)) for f in fields(part) if f.init}
+    return {"name": name, **plain}
+
+
+def _plain(kind: str, value: Any) -> Any:
+    """A setting as plain data: parts within a part become their settings."""
+    if isinstance(value, tuple) and value and all(is_dataclass(item) for item in value):
+        return [settings_of(kind, item) for item in value]
+    return settings_of(kind, value) if is_dataclass(value) else value
+
+
+def _part(kind: str, value: Any) -> Any:
+    """The inverse of `_plain`."""
+    if isinstance(value, Mapping) and "name" in value:
+        return from_settings(kind, value)
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        return tuple(from_settings(kind, item) for item in value)
+    return value
 
 
 def from_settings(kind: str, settings: Mapping[str, Any]) -> Any:
     """The inverse of `settings_of`."""
-    options = dict(settings)
+    options = {key: _part(kind, value) for key, value in settings.items()}
     return make(kind, options.pop("name"), **options)

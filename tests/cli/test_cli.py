@@ -4,8 +4,8 @@ import inspect
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,11 +15,14 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from systems import alloy_slab, gold_cluster
 from typer.testing import CliRunner
 
-from nugget import CUR, RBF, SOAP, LabelNoise, PivotedCholesky, Potential, ProjectedProcess
+from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
 from nugget.cli import _estimate
+from nugget.cli.fit import Preset
 from nugget.cli.fit import fit as fit_command
 from nugget.cli.main import app
 from nugget.datafiles import read_images, write_images
+from nugget.modelfile import read_header
+from nugget.presets import CANDIDATES, PRESETS
 
 
 def labelled(atoms: Atoms, **instead: object) -> Atoms:
@@ -91,12 +94,6 @@ def test_defaults_are_those_of_the_library():
         name: parameter.default
         for name, parameter in inspect.signature(fit_command).parameters.items()
     }
-    soap = {f.name: f.default for f in fields(SOAP)}
-    assert {n: given[n] for n in ("cutoff", "n_max", "l_max", "sigma")} == {
-        n: soap[n] for n in ("cutoff", "n_max", "l_max", "sigma")
-    }
-    assert RBF(given["length_scale"], given["amplitude"]) == RBF()
-    assert PivotedCholesky(given["tol"], given["points"]) == PivotedCholesky()
     assert (
         LabelNoise(
             given["label_noise"], given["prior_noise"], given["force_label_noise"], given["members"]
@@ -104,9 +101,68 @@ def test_defaults_are_those_of_the_library():
         == LabelNoise()
     )
     assert ProjectedProcess(given["observations"]) == ProjectedProcess()
-    plain = Potential(SOAP(("Au",)))
-    assert (given["noise"], given["force_noise"]) == (plain.noise, plain.force_noise)
-    assert given["seed"] == plain.seed
+    assert given["seed"] == Potential(SOAP(("Au",))).seed
+    assert set(get_args(Preset)) == set(PRESETS)
+    for name in ("cutoff", "n_max", "l_max", "sigma", "length_scale", "amplitude", "noise"):
+        assert given[name] is None  # left to the preset and to the data
+
+
+def test_fit_without_options_chooses_and_calibrates(here):
+    report = parsed("fit", here / "train.extxyz.gz", "-o", here / "auto.model")
+    chosen, calibration = report["choices"], report["calibration"]
+    assert chosen["preset"] == "auto"
+    assert chosen["range"] in CANDIDATES
+    assert set(chosen["left_out_mae"]) <= set(CANDIDATES)
+    best = min(chosen["left_out_mae"].items(), key=lambda item: item[1][0] * item[1][1])[0]
+    assert chosen["range"] == best
+    header = read_header(here / "auto.model")
+    assert header["choices"] == chosen
+    assert header["noise"] == chosen["noise"]
+    assert header["uncertainty"]["name"] == "Posterior"
+    assert header["uncertainty"]["force_floor"] == calibration["levels"]["force_floor"]
+    assert 0.5 <= calibration["within"]["force"][0] <= 0.85
+    text = nugget("fit", here / "train.extxyz.gz", "-o", here / "auto.model", "--force").stdout
+    assert chosen["range"] in text
+    assert "Left out" in text
+
+
+def test_presets_lean_and_optimise(here):
+    start = ("fit", here / "train.extxyz.gz", "-o", here / "p.model", "--force")
+    full = parsed(*start, "--preset", "quick")
+    lean = parsed(*start, "--preset", "quick", "--lean")
+    assert lean["bytes"] < full["bytes"]
+    assert lean["choices"]["preset"] == "quick"
+    exported = parsed("export", here / "au.model", "-o", here / "small.model")
+    assert exported["bytes"]["lean"] < exported["bytes"]["model"]
+    one, two = (Potential.load(here / name) for name in ("au.model", "small.model"))
+    test = read_images(here / "test.extxyz")
+    np.testing.assert_array_equal(one.predict(test).energy, two.predict(test).energy)
+    best = parsed(*start, "--preset", "quick", "--optimise", "--no-forces")["choices"]
+    assert np.isfinite(best["log_marginal_likelihood"])
+    assert read_header(here / "p.model")["kernel"]["length_scale"] == best["length_scale"]
+    assert "one range" in refused(*start, "--preset", "accurate", "--optimise")
+
+
+def test_predict_with_intervals(here):
+    found = parsed("predict", here / "au.model", here / "test.extxyz", "--interval", 0.8)
+    factor = found["interval"]["factor"]
+    for row in found["structures"]:
+        assert row["energy_interval"] == pytest.approx(factor * row["energy_uncertainty"])
+    assert "80%" in nugget(
+        "predict", here / "au.model", here / "test.extxyz", "--interval", 0.8
+    ).stdout  # fmt: skip
+    assert "the most is 92%" in refused(
+        "predict", here / "au.model", here / "test.extxyz", "--interval", 0.99
+    )
+
+
+def test_learn_curve(here):
+    arguments = ("learn-curve", here / "test.extxyz", "--sizes", "6,12", "--repeats", 2)
+    found = parsed(*arguments, "--preset", "quick", "--plot", here / "curve")
+    assert [point["structures"] for point in found["points"]] == [6, 12]
+    assert all(len(point["force_mae"]) == 2 for point in found["points"])
+    assert (here / "curve" / "learning_curve.png").exists()
+    assert "give 5 to 17" in refused("learn-curve", here / "test.extxyz", "--sizes", "40")
 
 
 def test_fit_writes_the_model_that_python_makes(here):

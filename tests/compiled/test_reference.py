@@ -16,18 +16,18 @@ from systems import SYSTEMS
 from nugget import SOAP
 from nugget._compiled.jit import REFERENCE, part_end
 from nugget.descriptors import _jacobian, _loops
-from nugget.gp._std_loops import sigma_roads
+from nugget.gp._std_loops import std_and_weights
 from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
-from nugget.gp.kernels._fused import there_and_back
+from nugget.gp.kernels._fused import value_and_grad
 from nugget.gp.kernels._loops import (
     all_equal,
     ascends,
-    forward_rows,
+    kernel_rows,
     scaled,
     self_sums,
-    self_sums_pullback,
+    self_sums_vjp,
 )
-from nugget.gp.kernels._tiles import pullback_rows
+from nugget.gp.kernels._tiles import kernel_rows_vjp
 from nugget.potential._gradient_loops import scatter
 from nugget.potential._pair_loops import REPULSION, WELL, pair_sum
 from nugget.structures._loops import direct_pairs, is_sound
@@ -68,12 +68,12 @@ def rows(f: int, m: int, n: int) -> tuple[Any, ...]:
 @pytest.mark.parametrize("m", COLUMNS)
 def test_kernel_rows(m: int, offsets: list[int]):
     for f in FEATURES:
-        compare(forward_rows, *rows(f, m, offsets[-1]), np.array(offsets))
+        compare(kernel_rows, *rows(f, m, offsets[-1]), np.array(offsets))
 
 
 def test_kernel_rows_far_away():
     x, centre, scale, zt, hz, amplitude = rows(3, 13, 4)
-    compare(forward_rows, 1e3 * x, centre, scale, zt, hz, amplitude, np.array([0, 4]))
+    compare(kernel_rows, 1e3 * x, centre, scale, zt, hz, amplitude, np.array([0, 4]))
 
 
 @pytest.mark.parametrize("offsets", OFFSETS)
@@ -85,7 +85,7 @@ def test_kernel_rows_vjp(m: int, offsets: list[int], n_cotangents: int):
         out = np.zeros((n_cotangents, n + 2, f))
         weights = r(size=(n_cotangents, last, m))
         args = r(size=(n, m)), weights, np.array(offsets), r(size=(f, m)), r(size=(n, f)), 0.3
-        compare(pullback_rows, *args, out, 1)
+        compare(kernel_rows_vjp, *args, out, 1)
 
 
 @pytest.mark.parametrize("q", [0, 1, 7, 45])
@@ -99,10 +99,10 @@ def test_std_and_the_fused_pass(m: int, offsets: list[int], q: int, prior: bool)
     sizes, alpha, wt, rho = np.diff(offsets), r(size=m), r(size=(q, m)), r(size=q)
     variance = np.full(last, 1e6) if prior else np.empty(0)
     k_sum = r(size=(last, m))
-    compare(sigma_roads, k_sum, sizes, alpha, coefficients, wt, rho, variance)
-    compare(sigma_roads, k_sum, sizes, alpha, coefficients[:1], wt, rho, variance)
+    compare(std_and_weights, k_sum, sizes, alpha, coefficients, wt, rho, variance)
+    compare(std_and_weights, k_sum, sizes, alpha, coefficients[:1], wt, rho, variance)
     compare(
-        there_and_back, *kernel, np.array(offsets), sizes, alpha, coefficients, wt, rho, variance
+        value_and_grad, *kernel, np.array(offsets), sizes, alpha, coefficients, wt, rho, variance
     )
 
 
@@ -110,10 +110,10 @@ def test_a_std_of_zero_has_no_slope():
     coefficients, nothing = np.array([[0.0, 1.0]]), np.zeros(1)
     k_sum, wt = np.ones((1, 5)), np.zeros((2, 5))
     args = k_sum, np.array([1]), np.ones(5), coefficients, wt, np.zeros(2)
-    compare(sigma_roads, *args, np.empty(0))
-    compare(sigma_roads, *args, nothing)  # the prior variance is used up
+    compare(std_and_weights, *args, np.empty(0))
+    compare(std_and_weights, *args, nothing)  # the prior variance is used up
     compare(
-        sigma_roads, k_sum, np.array([1]), np.ones(5), coefficients, wt + 1, np.ones(2), nothing
+        std_and_weights, k_sum, np.array([1]), np.ones(5), coefficients, wt + 1, np.ones(2), nothing
     )
 
 
@@ -134,7 +134,7 @@ def test_self_sums(offsets: list[int]):
         group = np.arange(n) % 3 // 2
         args = r(size=(n, f)), group, np.array(offsets), 0.7, 1.3
         compare(self_sums, *args, np.empty(last))
-        compare(self_sums_pullback, *args, r(size=last), r(size=(n, f)))
+        compare(self_sums_vjp, *args, r(size=last), r(size=(n, f)))
 
 
 def forward_args(soap: SOAP, images: list[Atoms]) -> tuple[Any, ...]:

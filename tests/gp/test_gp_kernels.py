@@ -129,9 +129,7 @@ def test_tiles_match_long_double_from_next_door_to_nowhere(amplitude):
     columns=st.sampled_from([0, 1, 10, 60]),
     projected=st.booleans(),
 )
-def test_there_and_back_is_forward_sigma_and_pullback(
-    seed, sizes, f, m, groups, columns, projected
-):
+def test_value_and_grad_is_forward_std_and_vjp(seed, sizes, f, m, groups, columns, projected):
     rng = np.random.default_rng(seed)
     points, z, gz = case(rng, sizes, f, m, groups)
     inducing = RBF(np.sqrt(f), 1.7).inducing(z, gz)

@@ -156,10 +156,17 @@ def test_large_jitter_is_reported_once_with_its_size():
 
 def test_state_round_trip_is_exact_and_can_go_on():
     _, inducing, _, labels = problem()
-    reg = SparseRegression.fit(inducing.gram, slice_rows(labels, np.arange(30)))
+    first = slice_rows(labels, np.arange(30))
+    reg = SparseRegression.fit(inducing.gram, first)
     again = SparseRegression.from_state(reg.state())
     for name, value in reg.state().items():
         np.testing.assert_array_equal(value, again.state()[name])
+    assert not again.has_rows
+    with pytest.raises(NuggetError, match="make them again"):
+        again.add_rows(first)
+    with pytest.raises(NuggetError, match="30 labels"):
+        again.with_rows(slice_rows(labels, np.arange(9)))
+    again = again.with_rows(first)
     more = slice_rows(labels, np.arange(30, 50))
     np.testing.assert_array_equal(reg.add_rows(more).alpha, again.add_rows(more).alpha)
 

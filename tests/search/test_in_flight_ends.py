@@ -27,8 +27,10 @@ RUN = "from nugget.search import Search; import sys; Search.resume(sys.argv[1], 
 
 
 def waiting(directory: Path) -> list[int]:
-    path = directory / PENDING
-    entries = json.loads(path.read_text())["records"] if path.exists() else []
+    try:
+        entries = json.loads((directory / PENDING).read_text())["records"]
+    except FileNotFoundError:
+        return []
     return [entry["proposal"] for entry in entries]
 
 

@@ -1,7 +1,7 @@
 """Four numbers at a time in compiled functions, for tiles that LLVM does not find by itself.
 
-Inside a function compiled by Numba, `load(a, i, j)` is a[i, j : j + 4] as one vector, `store` its
-way back, and `+ - *` work between vectors and between a vector and a number. Vectors live in
+Inside a function compiled by Numba, `load(a, i, j)` is a[i, j : j + 4] as one vector, `store`
+writes it, and `+ - *` work between vectors and between a vector and a number. Vectors live in
 registers; a product with a sum after it becomes one fused operation. Nothing checks bounds.
 LLVM maps them to what the processor has (AVX, NEON), so this is as portable as Numba itself.
 """

@@ -4,6 +4,9 @@
 follows a search; none of them knows a potential or an atom. `potential` applies them to one.
 """
 
+from nugget.calibration.components import Components, calibrate_components, components
+from nugget.calibration.conformal import conformal_factor, interval_factor
+from nugget.calibration.left_out import calibrate_left_out
 from nugget.calibration.metrics import (
     LEVELS,
     Bins,
@@ -36,20 +39,26 @@ __all__ = [
     "Bins",
     "Calibration",
     "CalibrationWarning",
+    "Components",
     "Interval",
     "Metrics",
     "OnlineScale",
     "Residuals",
     "bootstrap",
     "calibrate",
+    "calibrate_components",
+    "calibrate_left_out",
     "calibration_curve",
     "calibration_error",
+    "components",
+    "conformal_factor",
     "coverage",
     "crps",
     "dispersion",
     "ence",
     "fit_levels",
     "fit_scale",
+    "interval_factor",
     "miscalibration_area",
     "nll",
     "per_atom",

@@ -16,6 +16,7 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
+from nugget.calibration.left_out import kept_scores
 from nugget.calibration.objectives import Objective, Terms
 from nugget.calibration.recalibrate import (
     LEVEL_BOUNDS,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 Method = Literal["levels", "scale"]
 Bounds = Mapping[str, tuple[float, float]]
 
-# In the order of Committee.unit_gram.
-_LEVELS = ("label", "force", "prior")
+# Factors on a posterior are no energies, and are looked for elsewhere.
+_FACTORS = {"energy": (1e-2, 1e3)}
 # σ_p is looked for within this factor of the labels' distance from the prior ...
 _PRIOR_RANGE = 3.0
 # ... unless even the largest of these adds less than this share of the validation error.
@@ -87,9 +88,10 @@ def calibrate(
     """Make the uncertainties of `potential` honest on validation structures; no refit.
 
     `method="levels"` finds σ_l and σ_p of a label-noise committee, and σ_lf if it was trained on
-    forces. For the projected process it is the same as `method="scale"`: one factor on σ, that is
-    √θ₀ at fixed √θ₀/σ_n, so that predictions stay as they are. An earlier calibration is replaced,
-    not multiplied. `bounds` limits the search, by name ("label", "prior", "force" or "scale").
+    forces; for a posterior, its factor and its floor (of energies). For the projected process it is
+    the same as `method="scale"`: one factor on σ, that is √θ₀ at fixed √θ₀/σ_n, so that predictions
+    stay as they are. An earlier calibration is replaced, not multiplied. `bounds` limits the
+    search, by name ("label", "prior", "force" or "scale").
 
     σ_p needs care. Validation structures that resemble the training set hardly feel it (1/10000 of
     it is left there), so that their labels would allow 10⁻⁵ as well as 10 eV/atom; but far from all
@@ -124,7 +126,14 @@ def calibrate(
             confidence=confidence,
         )  # fmt: skip
         potential.set_uncertainty(fitted.with_scale(result.scale))
-    potential.calibration = {**result.to_dict(), "method": method, "normalisation": "per atom"}
+    after = residuals(potential, images)
+    scores = kept_scores(np.abs(after.y_true - after.y_pred) / after.y_std, potential.seed)
+    potential.calibration = {
+        **result.to_dict(),
+        "method": method,
+        "normalisation": "per atom",
+        "scores": {"energy": scores},
+    }
     return result
 
 
@@ -137,8 +146,13 @@ def _levels(
     resamples: int,
     confidence: float,
 ) -> Calibration:
+    names = potential.fitted.uncertainty.level_names
+    at = names.index("prior")
     labels, sizes = _labels(images)
     energy, gram = _energy_and_gram(potential, images)
+    for name in names:
+        if name in _FACTORS:
+            bounds.setdefault(name, _FACTORS[name])
     y_true, y_pred = labels / sizes, energy / sizes
     gram /= (sizes**2.0)[:, None, None]  # σ/N
     known: dict[str, float] = {}
@@ -146,17 +160,17 @@ def _levels(
         rms = _distance_from_prior(potential)
         error = float(np.sqrt(np.mean((y_true - y_pred) ** 2)))
         bounds["prior"] = (rms / _PRIOR_RANGE, rms * _PRIOR_RANGE)
-        if np.sqrt(gram[:, 2, 2].mean()) * rms * _PRIOR_RANGE < _FELT * error:
+        if np.sqrt(gram[:, at, at].mean()) * rms * _PRIOR_RANGE < _FELT * error:
             known["prior"] = rms
             del bounds["prior"]
     # Without force labels the block of σ_lf is empty.
-    kept = [k for k in range(3) if _LEVELS[k] not in known and np.any(gram[:, k, k] > 0)]
+    kept = [k for k in range(3) if names[k] not in known and np.any(gram[:, k, k] > 0)]
     result = fit_levels(
-        y_true, y_pred, gram[:, kept][:, :, kept], names=tuple(_LEVELS[k] for k in kept),
+        y_true, y_pred, gram[:, kept][:, :, kept], names=tuple(names[k] for k in kept),
         objective=objective, bounds=bounds, rng=rng, resamples=resamples, confidence=confidence,
     )  # fmt: skip
     levels = {**result.levels, **known}
-    s = np.array([levels.get(name, 0.0) for name in _LEVELS])
+    s = np.array([levels.get(name, 0.0) for name in names])
     sigma = np.sqrt(np.einsum("a,nab,b->n", s, gram, s))
     terms = Terms.of(y_true - y_pred, sigma[None], objective)
     return replace(result, levels=levels, value=float(terms.score(np.ones(len(sigma)))[0][0]))

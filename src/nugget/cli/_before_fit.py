@@ -32,6 +32,17 @@ def check_energies(images: list[Atoms]) -> None:
             )
 
 
+def check_structures(
+    images: list[Atoms], elements: list[str], forces: bool | None, stress: bool
+) -> None:
+    """Whatever is wrong with a structure is said of its number in DATA, not in a sample."""
+    from nugget.descriptors.soap import SOAP
+    from nugget.potential.training import Training
+
+    training = Training.read(images, forces, stress)
+    SOAP(tuple(elements), 3.0, 1, 0).compute(training.batch)
+
+
 def warn_if_few(images: list[Atoms]) -> None:
     different = {(atoms.numbers.tobytes(), atoms.positions.tobytes()) for atoms in images}
     if len(different) < _FEW:

@@ -23,6 +23,7 @@ EnergyKey = Annotated[
     str | None, Option(help="Name of the energy in DATA, if not 'energy': 'REF_energy', ...")
 ]
 ForcesKey = Annotated[str | None, Option(help="Name of the forces in DATA, if not 'forces'.")]
+StressKey = Annotated[str | None, Option(help="Name of the stress in DATA, if not 'stress'.")]
 Resamples = Annotated[int, Option(help="Bootstrap samples for intervals; 0: none.", min=0)]
 RandomSeed = Annotated[int, Option(help="Seed of all random choices.")]
 
@@ -81,30 +82,38 @@ def _std(name: str, text: str) -> Any:
 
 
 Species = Annotated[str | None, _soap("--species", "Elements, as 'Cu,Au'. Default: as in DATA.")]
-Cutoff = Annotated[float, _soap("--cutoff", "Radius of an environment, Å.")]
-NMax = Annotated[int, _soap("--n-max", "Radial functions; 8 resolves far more than 3.")]
-LMax = Annotated[int, _soap("--l-max", "Highest angular momentum; 6 goes with n-max 8.")]
-Sigma = Annotated[float, _soap("--sigma", "Width of an atom, Å.")]
-LengthScale = Annotated[float, _process("--length-scale", "Of the kernel, in units of features.")]
-Amplitude = Annotated[float, _process("--amplitude", "Variance θ₀ of the kernel, eV².")]
-Noise = Annotated[float, _process("--noise", "Misfit of energies, eV/atom.")]
-ForceNoise = Annotated[float, _process("--force-noise", "Misfit of force components, eV/Å.")]
-Points = Annotated[
-    int | None, _process("--points", "How many: 1000 for cur and random, no limit for pivoted.")
+Cutoff = Annotated[float | None, _soap("--cutoff", "Radius of an environment, Å.")]
+NMax = Annotated[int | None, _soap("--n-max", "Radial functions; 8 resolves far more than 3.")]
+LMax = Annotated[int | None, _soap("--l-max", "Highest angular momentum; 6 goes with n-max 8.")]
+Sigma = Annotated[float | None, _soap("--sigma", "Width of an atom, Å.")]
+LengthScale = Annotated[
+    float | None, _process("--length-scale", "Of the kernel, in units of features.")
 ]
-Tolerance = Annotated[float, _process("--tol", "Pivoted: share of the variance that may be left.")]
+Amplitude = Annotated[float | None, _process("--amplitude", "Variance θ₀ of the kernel, eV².")]
+Noise = Annotated[float | None, _process("--noise", "Misfit of energies, eV/atom.")]
+ForceNoise = Annotated[float | None, _process("--force-noise", "Misfit of force components, eV/Å.")]
+Points = Annotated[int | None, _process("--points", "At most so many; 1000 for cur and random.")]
+Tolerance = Annotated[
+    float | None, _process("--tol", "Pivoted: share of the variance that may be left.")
+]
 Inducing = Annotated[
     Literal["pivoted", "cur", "random"],
     _process("--inducing", "How inducing points are chosen."),
 ]
 Uncertainty = Annotated[
-    Literal["label-noise", "projected-process"],
+    Literal["posterior", "label-noise", "projected-process"],
     _std("--uncertainty", "Where error bars come from."),
 ]
 Observations = Annotated[
     Literal["structures", "environments"], _std("--observations", "Projected process: of what.")
 ]
 Members = Annotated[int | None, _std("--members", "Sampled committee; default: the exact limit.")]
-LabelNoise = Annotated[float, _std("--label-noise", "Committee: noise on energies, eV/atom.")]
-PriorNoise = Annotated[float, _std("--prior-noise", "Committee: noise on the prior, eV/atom.")]
-ForceLabelNoise = Annotated[float, _std("--force-label-noise", "Committee: noise on forces, eV/Å.")]
+LabelNoise = Annotated[
+    float | None, _std("--label-noise", "Committee: noise on energies, eV/atom.")
+]
+PriorNoise = Annotated[
+    float | None, _std("--prior-noise", "Committee: noise on the prior, eV/atom.")
+]
+ForceLabelNoise = Annotated[
+    float | None, _std("--force-label-noise", "Committee: noise on forces, eV/Å.")
+]

@@ -35,8 +35,14 @@ def calibrate(
     objective: Annotated[Objective, typer.Option(help="What is minimised.")] = "calibration_error",
     method: Annotated[
         Method,
-        typer.Option(help="levels: the noise levels of a committee; scale: one factor on every σ."),
+        typer.Option(help="levels: noise levels, or factor and floor; scale: one factor on σ."),
     ] = "levels",
+    forces: Annotated[
+        bool,
+        typer.Option(
+            "--forces/--no-forces", help="Calibrate forces and stress, where DATA has them."
+        ),
+    ] = True,
     resamples: opt.Resamples = 40,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
@@ -54,7 +60,9 @@ def calibrate(
 
     Energies and forces that the model predicts do not change, only their
     uncertainty. 25 structures are enough for a first calibration, but see the
-    interval. Errors and σ are compared per atom.
+    interval. Errors and σ are compared per atom. `nugget fit` calibrates by
+    itself, on structures that it leaves out; this command replaces that, and
+    intervals of `nugget predict --interval` then hold with their full guarantee.
     """
     import numpy as np
 
@@ -77,6 +85,13 @@ def calibrate(
         potential, images, objective, method=method,
         rng=np.random.default_rng(seed), resamples=resamples,
     )  # fmt: skip
+    more: dict[str, float] = {}
+    if forces and method == "levels":
+        from nugget.calibration import calibrate_components
+
+        if "force_floor" in vars(potential.fitted.uncertainty.settings):
+            for kind in ("force", "stress"):
+                more |= calibrate_components(potential, images, kind) or {}
     seconds = time.perf_counter() - start
     after = residuals(potential, images).summary()
     potential.save(target)
@@ -91,7 +106,7 @@ def calibrate(
             }
         )
     else:
-        _print(found, before, after, target)
+        _print(found, more, before, after, target)
 
 
 _LEVELS = {
@@ -99,6 +114,11 @@ _LEVELS = {
     "prior": ("σ_p, noise on the prior", "eV/atom"),
     "force": ("σ_lf, noise on forces", "eV/Å"),
     "scale": ("factor on σ", ""),
+    "energy": ("factor on the posterior's σ", ""),
+    "energy_floor": ("floor of σ", "eV/atom"),
+    "force_floor": ("floor of σ, forces", "eV/Å"),
+    "stress": ("factor on σ, stress", ""),
+    "stress_floor": ("floor of σ, stress", "eV/Å³"),
 }
 _SHOWN = {
     "calibration_error": "calibration error",
@@ -109,7 +129,9 @@ _SHOWN = {
 }
 
 
-def _print(found: Calibration, before: Metrics, after: Metrics, target: Path) -> None:
+def _print(
+    found: Calibration, more: dict[str, float], before: Metrics, after: Metrics, target: Path
+) -> None:
     values: dict[str, Any] = dict(found.levels) or {"scale": found.scale}
     rows = []
     for name, value in values.items():
@@ -119,6 +141,9 @@ def _print(found: Calibration, before: Metrics, after: Metrics, target: Path) ->
         if low is None:  # σ_p alone may lack one: see `nugget.calibration.calibrate`
             between = "not felt by these" if found.interval else "–"
         rows.append((text, number(value), between, unit))
+    for name, value in more.items():
+        text, unit = ("factor on σ, forces", "") if name == "force" else _LEVELS[name]
+        rows.append((text, number(value), "–", unit))
     table(f"Calibrated on {found.n} structures", ("", "value", "90 % interval", "unit"), rows)
     table(
         "On these structures",

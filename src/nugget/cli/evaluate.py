@@ -12,8 +12,13 @@ from nugget.cli._common import emit, number, progress, table
 from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
-    from nugget.calibration import Bins
+    from ase import Atoms
+
+    from nugget.calibration import Bins, Components, Residuals
     from nugget.calibration.summary import Metrics
+
+# More groups than this make no table; a file of many formulas is shown by the largest groups.
+_GROUPS = 15
 
 
 def evaluate(
@@ -21,9 +26,20 @@ def evaluate(
     data: opt.DataFile,
     index: opt.Index = ":",
     energy_key: opt.EnergyKey = None,
+    forces_key: opt.ForcesKey = None,
+    stress_key: opt.StressKey = None,
+    forces: Annotated[
+        bool, typer.Option("--forces/--no-forces", help="Judge forces, where DATA has them.")
+    ] = True,
+    stress: Annotated[bool, typer.Option("--stress", help="Judge the stress, too.")] = False,
+    by: Annotated[
+        str, typer.Option(help="Groups: a key of info, or 'formula'.", metavar="KEY")
+    ] = "formula",
     plot: Annotated[
         Path | None,
-        typer.Option(help="Directory for the figure calibration.png and .pdf.", metavar="DIR"),
+        typer.Option(
+            help="Directory for figures: calibration and parity, png and pdf.", metavar="DIR"
+        ),
     ] = None,
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
@@ -40,48 +56,68 @@ def evaluate(
         nugget evaluate au.model test.extxyz --plot figures
         nugget evaluate au.model all.extxyz.gz -i 250: --json > metrics.json
 
-    Everything is per structure and per atom: errors E/N against σ/N.
+    Energies are judged per structure and per atom: errors E/N against σ/N. Forces and stresses are
+    judged component by component, forces also by the length of an atom's error.
     """
     import numpy as np
 
-    from nugget.calibration import residuals, sigma_bins
+    from nugget.calibration import components, residuals, sigma_bins
     from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
 
-    files = [] if plot is None else [plot / f"calibration.{kind}" for kind in ("png", "pdf")]
+    names = [f"{name}.{kind}" for name in ("calibration", "parity") for kind in ("png", "pdf")]
+    files = [] if plot is None else [plot / name for name in names]
     for file in files:
         if plot is not None and plot.exists():
             refuse_existing(file, force)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)
-    if energy_key:
-        images = relabelled(images, energy_key)
+    if energy_key or forces_key or stress_key:
+        images = relabelled(images, energy_key, forces_key, stress_key)
     with progress("Predicting", not json) as step:
         found = residuals(potential, images, step)
+    parts: dict[str, Components] = {}
+    for kind, wanted in (("force", forces), ("stress", stress)):
+        with progress(f"Predicting {kind}", not json) as step:
+            made = components(potential, images, kind, step) if wanted else None
+        if made is not None:
+            parts[kind] = made
     rng = np.random.default_rng(seed)
     metrics = found.summary(rng if resamples else None, max(resamples, 1))
     bins = sigma_bins(found.y_true, found.y_pred, found.y_std)
     if plot is not None:
         from nugget.report.calibration_figure import calibration_figure
+        from nugget.report.parity_figure import parity_figure
 
         plot.mkdir(parents=True, exist_ok=True)
         figure = calibration_figure({model.stem: found}, np.random.default_rng(seed))
+        figures = {"calibration": figure, "parity": parity_figure(found, parts)}
         for file in files:
-            figure.savefig(file, dpi=150)
+            figures[file.stem].savefig(file, dpi=150)
+    groups = _groups(images, by)
+    split = {name: _of_group(found, parts, members) for name, members in groups.items()}
+    judged = {kind: part.summary() for kind, part in parts.items()}
     if json:
         columns = ("count", "sigma_min", "sigma_max", "rmv", "rmse", "bias")
         emit(
             {
                 "model": model,
                 "metrics": metrics.to_dict(),
+                "components": {kind: one.to_dict() for kind, one in judged.items()},
+                "force_error_per_atom": _per_atom(parts),
+                "by": {"key": by, "groups": split},
                 "bins": {name: getattr(bins, name) for name in columns},
                 "figures": files,
             }
         )
         return
     _print(metrics, bins)
+    for kind, one in judged.items():
+        _print_components(kind, one, _per_atom(parts) if kind == "force" else None)
+    if len(split) > 1:
+        _print_groups(by, split)
     for file in files:
         typer.echo(f"Written: {file}")
 
@@ -125,3 +161,96 @@ def _print(metrics: Metrics, bins: Bins) -> None:
             for b in range(len(bins.count))
         ],
     )
+
+
+def _groups(images: list[Atoms], by: str) -> dict[str, list[int]]:
+    """Structures by their formula or by a key of their info, the largest groups first."""
+    groups: dict[str, list[int]] = {}
+    for s, atoms in enumerate(images):
+        name = atoms.get_chemical_formula() if by == "formula" else str(atoms.info.get(by, "–"))
+        groups.setdefault(name, []).append(s)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def _of_group(
+    found: Residuals, parts: dict[str, Components], members: list[int]
+) -> dict[str, float]:
+    """Errors and shares within the error bars of some structures."""
+    import numpy as np
+
+    error = np.abs(found.y_true - found.y_pred)[members]
+    out = {
+        "structures": len(members),
+        "energy_mae": float(error.mean()),
+        "within_1": float(np.mean(error <= found.y_std[members])),
+        "within_2": float(np.mean(error <= 2 * found.y_std[members])),
+    }
+    for kind, part in parts.items():
+        own = part.of(members)
+        if len(own.y_true):
+            error = np.abs(own.y_true - own.y_pred)
+            out[f"{kind}_mae"] = float(error.mean())
+            out[f"{kind}_within_1"] = float(np.mean(error <= own.y_std))
+            out[f"{kind}_within_2"] = float(np.mean(error <= 2 * own.y_std))
+    return out
+
+
+def _per_atom(parts: dict[str, Components]) -> dict[str, float] | None:
+    """Lengths of the errors of atoms' forces: mean, root mean square, the worst of twenty."""
+    import numpy as np
+
+    if "force" not in parts:
+        return None
+    part = parts["force"]
+    length = np.linalg.norm((part.y_pred - part.y_true).reshape(-1, 3), axis=1)
+    return {
+        "mean": float(length.mean()),
+        "rms": float(np.sqrt(np.mean(length**2))),
+        "quantile_95": float(np.quantile(length, 0.95)),
+    }
+
+
+def _print_components(kind: str, metrics: Metrics, per_atom: dict[str, float] | None) -> None:
+    factor, unit = (1.0, "eV/Å") if kind == "force" else (1e3, "meV/Å³")
+    rows = [
+        (text, number(scale * getattr(metrics, name), 4), unit if scaled else note)
+        for name, (text, scaled, note) in _COMPONENT_ROWS.items()
+        for scale in (factor if scaled else 1.0,)
+    ]
+    if per_atom is not None:
+        rows += [
+            ("length of an atom's error, mean", number(per_atom["mean"], 4), unit),
+            ("... 95 % are below", number(per_atom["quantile_95"], 4), unit),
+        ]
+    table(f"{metrics.n} {kind} components", ("", "value", "unit"), rows)
+
+
+# Name: text, whether it has a unit, and what it should be.
+_COMPONENT_ROWS = {
+    "mae": ("MAE", True, ""),
+    "rmse": ("RMSE", True, ""),
+    "miscalibration_area": ("miscalibration area", False, "0 is perfect"),
+    "ence": ("ENCE, binned by σ", False, "0 is perfect"),
+    "sharpness": ("sharpness (rms of σ)", True, ""),
+    "spearman": ("Spearman of σ and |error|", False, "0: σ ranks nothing"),
+    "coverage_1": ("within 1 σ", False, "0.683 if normal"),
+    "coverage_2": ("within 2 σ", False, "0.954 if normal"),
+}
+
+
+def _print_groups(by: str, split: dict[str, dict[str, float]]) -> None:
+    shown = list(split.items())[:_GROUPS]
+    more = f" (the {_GROUPS} largest of {len(split)})" if len(split) > _GROUPS else ""
+    with_forces = any("force_mae" in group for _, group in shown)
+    columns = [by, "structures", "MAE, meV/atom", "within 1 σ", "within 2 σ"]
+    columns += ["force MAE, eV/Å", "within 1 σ", "within 2 σ"] if with_forces else []
+    rows = []
+    for name, group in shown:
+        row = [name, group["structures"], f"{1e3 * group['energy_mae']:.4g}"]
+        row += [f"{group[key]:.0%}" for key in ("within_1", "within_2")]
+        if with_forces:
+            row.append(number(group.get("force_mae"), 4))
+            shares = [group.get(f"force_within_{k}") for k in (1, 2)]
+            row += ["–" if share is None else f"{share:.0%}" for share in shares]
+        rows.append(row)
+    table(f"By {by}{more}", columns, rows)

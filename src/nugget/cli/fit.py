@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ase import Atoms
 
     from nugget.potential.potential import Potential
-    from nugget.potential.priors import Prior
+
+
+Preset = Literal["quick", "balanced", "accurate", "auto"]
 
 
 def fit(
@@ -33,6 +35,16 @@ def fit(
     stress: Annotated[bool, typer.Option("--stress", help="Learn from stress, too.")] = False,
     energy_key: opt.EnergyKey = None,
     forces_key: opt.ForcesKey = None,
+    stress_key: opt.StressKey = None,
+    preset: Annotated[
+        Preset, typer.Option(help="Range and basis. auto: by errors on structures left out.")
+    ] = "auto",
+    optimise: Annotated[
+        bool, typer.Option("--optimise", help="Kernel and noise by the marginal likelihood.")
+    ] = False,
+    lean: Annotated[
+        bool, typer.Option("--lean", help="A small model: it predicts, but cannot learn on.")
+    ] = False,
     prior: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,18 +55,18 @@ def fit(
     ] = None,
     seed: opt.RandomSeed = 0,
     species: opt.Species = None,
-    cutoff: opt.Cutoff = 6.0,
-    n_max: opt.NMax = 3,
-    l_max: opt.LMax = 2,
-    sigma: opt.Sigma = 1.0,
-    length_scale: opt.LengthScale = 20.0,
-    amplitude: opt.Amplitude = 1.0,
-    noise: opt.Noise = 0.01,
-    force_noise: opt.ForceNoise = 0.1,
+    cutoff: opt.Cutoff = None,
+    n_max: opt.NMax = None,
+    l_max: opt.LMax = None,
+    sigma: opt.Sigma = None,
+    length_scale: opt.LengthScale = None,
+    amplitude: opt.Amplitude = None,
+    noise: opt.Noise = None,
+    force_noise: opt.ForceNoise = None,
     inducing: opt.Inducing = "pivoted",
     points: opt.Points = None,
-    tol: opt.Tolerance = 1e-7,
-    uncertainty: opt.Uncertainty = "label-noise",
+    tol: opt.Tolerance = None,
+    uncertainty: opt.Uncertainty = "posterior",
     members: opt.Members = None,
     label_noise: opt.LabelNoise = 0.01,
     prior_noise: opt.PriorNoise = 0.05,
@@ -71,56 +83,61 @@ def fit(
     [bold]Examples[/bold]
 
         nugget fit train.extxyz -o au.model
-        nugget fit train.extxyz -o au.model --n-max 8 --l-max 6
+        nugget fit train.extxyz -o au.model --preset quick --lean
+        nugget fit train.extxyz -o au.model --cutoff 6 --n-max 8 --l-max 6
         nugget fit all.extxyz.gz -i 0:225 -o au.model --no-forces --points 300
-        nugget fit train.extxyz -o au.model --inducing cur --members 50
 
-    An estimate of memory and time is printed before a large fit.
+    Without options, range and noise levels are chosen by the data, and error bars are calibrated
+    on structures that are left out. What was chosen is printed and kept in the model. An estimate
+    of memory and time is printed before a large fit.
     """
-    from nugget import (
-        CUR,
-        RBF,
-        SOAP,
-        LabelNoise,
-        PivotedCholesky,
-        Potential,
-        ProjectedProcess,
-        Random,
+    from nugget import LabelNoise, Posterior, ProjectedProcess
+    from nugget.calibration.left_out import FEWEST
+    from nugget.cli._before_fit import (
+        announce,
+        check_energies,
+        check_structures,
+        warn_if_few,
     )
-    from nugget.cli._before_fit import announce, check_energies, warn_if_few
+    from nugget.cli._fit_settings import Settings, make_potential
     from nugget.structures.io import read_images, relabelled
 
     refuse_existing(output, force, inputs=(data,))
     images = read_images(data, index)
-    if energy_key or forces_key:
-        images = relabelled(images, energy_key, forces_key)
+    if energy_key or forces_key or stress_key:
+        images = relabelled(images, energy_key, forces_key, stress_key)
     check_energies(images)
     elements = species.replace(",", " ").split() if species else _elements(images)
-    rules: dict[str, Any] = {
-        "pivoted": lambda: PivotedCholesky(tol, points),
-        "cur": lambda: CUR(1000 if points is None else points),
-        "random": lambda: Random(1000 if points is None else points),
+    check_structures(images, elements, forces, stress)
+    kinds: dict[str, Any] = {
+        "posterior": Posterior,
+        "label-noise": lambda: LabelNoise(label_noise, prior_noise, force_label_noise, members),
+        "projected-process": lambda: ProjectedProcess(observations),
     }
-    potential = Potential(
-        SOAP(tuple(elements), cutoff, n_max, l_max, sigma),
-        RBF(length_scale, amplitude),
-        rules[inducing](),
-        noise,
-        force_noise,
-        LabelNoise(label_noise, prior_noise, force_label_noise, members)
-        if uncertainty == "label-noise"
-        else ProjectedProcess(observations),
-        _priors(prior or ["species"]),
-        seed,
-    )
+    if members is not None and uncertainty == "posterior":
+        uncertainty = "label-noise"
+    few = len(images) < FEWEST
+    settings = Settings(
+        "balanced" if few and preset == "auto" else preset,
+        elements, cutoff, n_max, l_max, sigma, length_scale, amplitude,
+        0.01 if few and noise is None else noise,
+        0.1 if few and force_noise is None else force_noise,
+        inducing, points, tol, prior or ["species"], seed, optimise,
+    )  # fmt: skip
     warn_if_few(images)
-    announce(potential, images, forces, anyway)
     start = time.perf_counter()
     with progress("Fitting", not json) as step:
-        potential.fit(images, forces, stress, step)
+        tell = getattr(step, "phase", lambda name: None)
+        potential = make_potential(settings, images, forces, kinds[uncertainty](), tell)
+        announce(potential, images, forces, anyway)
+        potential.fit(
+            images, forces, stress, step,
+            calibrate="loo" if uncertainty == "posterior" and not few else None,
+            choose_noise=settings.noise_is_free,
+        )  # fmt: skip
     seconds = time.perf_counter() - start
     report = _report(potential, images, output, seconds, not json)
-    potential.save(output)
+    potential.save(output, lean=lean)
     report["bytes"] = output.stat().st_size
     if json:
         emit(report)
@@ -130,22 +147,6 @@ def fit(
 
 def _elements(images: list[Atoms]) -> list[str]:
     return sorted({symbol for atoms in images for symbol in set(atoms.symbols)})
-
-
-def _priors(names: list[str]) -> list[Prior]:
-    from nugget.evaluation.engines import get_engine
-    from nugget.potential.priors import CalculatorPrior, Repulsion, SpeciesEnergies
-
-    made: list[Prior] = []
-    for name in names:
-        if name == "species":
-            made.append(SpeciesEnergies())
-        elif name == "repulsion":
-            made.append(Repulsion())
-        else:
-            get_engine(name)  # a name that does not exist is refused here
-            made.append(CalculatorPrior(name))
-    return made
 
 
 def _report(
@@ -166,14 +167,24 @@ def _report(
         "features": int(fitted.inducing.z.shape[1]),
         "seconds": seconds,
         "training": errors_of(images, found),
+        "choices": potential.choices,
+        "calibration": potential.calibration,
     }
 
 
 def _print(report: dict[str, Any]) -> None:
     from nugget.cli._before_fit import duration
+    from nugget.cli._chosen import choice_rows, left_out_rows
     from nugget.cli._labels import error_rows
 
     table("Training set", ("", "MAE", "RMSE", "unit"), error_rows(report["training"]))
+    if report["calibration"]:
+        table(
+            "Left out, structure by structure",
+            ("", "MAE", "unit", "within 1 σ", "within 2 σ"),
+            left_out_rows(report["calibration"]),
+        )
+    facts("Chosen", choice_rows(report["choices"]))
     facts(
         "Model",
         [

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from nugget.cli._common import emit, facts, table
+from nugget.cli._common import emit, facts
 from nugget.cli._options import Json, ModelFile
 
 
@@ -52,12 +52,25 @@ def info(model: ModelFile, json: Json = False) -> None:
             ("σ multiplied by", f"{summary['scale']:g}"),
         ],
     )
+    if header.get("choices"):
+        from nugget.cli._chosen import choice_rows
+
+        facts("Chosen by the data", choice_rows(header["choices"]))
     calibration = header["calibration"]
     if calibration is None:
         typer.echo("Calibration: none yet (error bars are those of the settings above).")
     else:
-        table("Calibration", ("", "value"), [(k, v) for k, v in calibration.items()])
+        facts("Calibration", [(k, _text(v)) for k, v in calibration.items() if k != "scores"])
     facts("Provenance", [("format", header["version"]), *((k, v) for k, v in origin.items())])
+
+
+def _text(value: Any) -> str:
+    """Numbers, lists and tables of a calibration, short enough for a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_text(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return " … ".join(_text(v) for v in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _call(settings: dict[str, Any]) -> str:
@@ -66,7 +79,11 @@ def _call(settings: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, dict):
+        return _call(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(map(_short, value)) if isinstance(value, list) else str(value)
 
 
 def _prior(settings: dict[str, Any]) -> str:

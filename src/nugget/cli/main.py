@@ -22,9 +22,11 @@ from nugget.cli.check import check
 from nugget.cli.dataset import dataset
 from nugget.cli.engines import engines
 from nugget.cli.evaluate import evaluate
+from nugget.cli.export import export
 from nugget.cli.fit import fit
 from nugget.cli.info import info
 from nugget.cli.init import init
+from nugget.cli.learn_curve import learn_curve
 from nugget.cli.predict import predict
 from nugget.cli.search import search
 
@@ -37,6 +39,8 @@ COMMANDS = (
     predict,
     calibrate,
     evaluate,
+    learn_curve,
+    export,
     info,
     check,
     dataset,

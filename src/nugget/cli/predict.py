@@ -35,6 +35,10 @@ def predict(
     force_uncertainty: Annotated[
         bool, typer.Option("--force-uncertainty", help="σ of every force component.")
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Intervals that hold such a share of labels, as 0.9.", metavar="SHARE"),
+    ] = None,
     trust: opt.Trust = False,
     force: Force = False,
     json: opt.Json = False,
@@ -45,7 +49,7 @@ def predict(
 
         nugget predict au.model test.extxyz -o predicted.extxyz
         nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.db
-        nugget predict au.model candidates.db --json > predictions.json
+        nugget predict au.model candidates.db --interval 0.9 --json > predictions.json
 
     In OUT, energy and forces are the predictions; info["energy_uncertainty"] is
     σ in eV for the whole structure. Labels that DATA held are kept as
@@ -59,6 +63,11 @@ def predict(
     if output is not None:
         refuse_existing(output, force, inputs=(data, model))
     potential = load(model, trust_code=trust)
+    factor = None
+    if interval is not None:
+        from nugget.calibration.conformal import interval_factor
+
+        factor = interval_factor(potential.calibration, "energy", interval)
     images = read_images(data, index)
     with progress("Predicting", not json) as step:
         found = potential.predict(
@@ -72,7 +81,11 @@ def predict(
         )
     errors = errors_of(images, found)
     if output is not None:
-        write_images(output, [_labelled(atoms, found, s) for s, atoms in enumerate(images)])
+        labelled = [_labelled(atoms, found, s) for s, atoms in enumerate(images)]
+        if factor is not None and found.energy_uncertainty is not None:
+            for atoms, sigma in zip(labelled, found.energy_uncertainty, strict=True):
+                atoms.info["energy_interval"] = float(factor * sigma)
+        write_images(output, labelled)
     assert found.energy_uncertainty is not None
     rows = [
         {
@@ -85,10 +98,28 @@ def predict(
         }
         for s, atoms in enumerate(images)
     ]
+    summary: dict[str, Any] = {}
+    if factor is not None:
+        from nugget.calibration.conformal import promise
+
+        for row in rows:
+            row["energy_interval"] = factor * row["energy_uncertainty"]
+        summary = {"share": interval, "factor": factor, "from": promise(potential.calibration)}
+        errors["within_interval"] = _share_within(rows)
     if json:
-        emit({"output": output, "summary": errors, "structures": rows})
+        emit({"output": output, "summary": errors, "interval": summary, "structures": rows})
     else:
-        _print(rows, errors, output)
+        _print(rows, errors, summary, output)
+
+
+def _share_within(rows: list[dict[str, Any]]) -> float | None:
+    """Share of the labels that lie within their intervals."""
+    inside = [
+        abs(row["energy"] - row["reference_energy"]) <= row["energy_interval"]
+        for row in rows
+        if row["reference_energy"] is not None
+    ]
+    return sum(inside) / len(inside) if inside else None
 
 
 def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
@@ -116,11 +147,18 @@ def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
     return copy
 
 
-def _print(rows: list[dict[str, Any]], errors: dict[str, Any], output: Path | None) -> None:
+def _print(
+    rows: list[dict[str, Any]],
+    errors: dict[str, Any],
+    interval: dict[str, Any],
+    output: Path | None,
+) -> None:
     from nugget.cli._labels import error_rows
 
     references = any(row["reference_energy"] is not None for row in rows)
     columns = ["structure", "formula", "E / eV", "σ / eV", "σ / meV/atom"]
+    if interval:
+        columns.append(f"± {interval['share']:.0%} / eV")
     lines = []
     for row in rows[:_SHOWN]:
         sigma = row["energy_uncertainty"]
@@ -131,6 +169,8 @@ def _print(rows: list[dict[str, Any]], errors: dict[str, Any], output: Path | No
             f"{sigma:.4f}",
             f"{1e3 * sigma / row['atoms']:.1f}",
         ]
+        if interval:
+            line.append(f"{row['energy_interval']:.4f}")
         if references:
             known = row["reference_energy"]
             line.append("–" if known is None else f"{row['energy'] - known:+.4f}")
@@ -140,9 +180,17 @@ def _print(rows: list[dict[str, Any]], errors: dict[str, Any], output: Path | No
     if references:
         table("Against the labels in DATA", ("", "MAE", "RMSE", "unit"), error_rows(errors))
         share = [errors["within_one_sigma"], errors["within_two_sigma"]]
-        facts(
-            "Labels within the error bar",
-            [("1 σ", f"{share[0]:.0%} (68% if normal)"), ("2 σ", f"{share[1]:.0%} (95%)")],
-        )
+        within: list[tuple[str, object]] = [
+            ("1 σ", f"{share[0]:.0%} (68% if normal)"),
+            ("2 σ", f"{share[1]:.0%} (95%)"),
+        ]
+        if interval:
+            expected = f"{interval['share']:.0%} or more"
+            within.append(
+                (f"{interval['factor']:.3g} σ", f"{errors['within_interval']:.0%} ({expected})")
+            )
+        facts("Labels within the error bar", within)
+    if interval:
+        typer.echo(f"Intervals are ±{interval['factor']:.3g} σ, from {interval['from']}.")
     if output is not None:
         typer.echo(f"Written: {output}")

@@ -1,10 +1,10 @@
-"""The way back from coefficients to positions, four pairs at a time; `_loops` has the layout."""
+"""Backward from coefficients to positions, four pairs at a time; `_loops` has the layout."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, broadcast, load, store, store_columns, transpose
 from nugget.descriptors._basis import (
@@ -16,12 +16,9 @@ from nugget.descriptors._basis import (
     radial_value,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 @njit(fastmath=FAST, forceinline=True)
-def coefficients_adjoint(
+def coefficients_vjp(
     bar: Floats,
     positions: Floats,
     species: Ints,
@@ -43,7 +40,7 @@ def coefficients_adjoint(
     """∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3) of Σ bar·c.
 
     For structures from first to end, whose atoms bar holds; strain has to be 0 before.
-    With C̄ the sum of what both ends of a pair ask for, g = ∂/∂d is
+    With C̄ the cotangents of both ends of a pair added up, g = ∂/∂d is
     Σ_lm (Σ_n C̄_nlm h'_nl) S_lm d/r + Σ_lm (Σ_n C̄_nlm h_nl) ∇S_lm. By strain it is Σ g dᵀ over
     pairs; with d = x_b + shift − x_a that is the sum over atoms of (∂/∂x) xᵀ, and g shiftᵀ of pairs
     that have a shift. Vectors hold one number of each of four pairs: sums over n stay in a lane.

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, broadcast, load, store
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Closer than this, two atoms are one by mistake (Å).
 TOO_CLOSE = 0.1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import store
 from nugget.descriptors import _reference
@@ -16,9 +16,6 @@ from nugget.descriptors._basis import (
     radial_slope,
     radial_value,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @njit(reference=_reference.jacobian, fastmath=FAST)

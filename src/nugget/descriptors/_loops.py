@@ -10,12 +10,12 @@ tuples: those are known to the compiler, which then unrolls the short loops.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit, part_end
 from nugget._compiled.simd import load, store
 from nugget.descriptors import _reference
-from nugget.descriptors._adjoint import coefficients_adjoint
+from nugget.descriptors._adjoint import coefficients_vjp
 from nugget.descriptors._basis import (
     TOO_CLOSE,
     harmonics,
@@ -23,10 +23,7 @@ from nugget.descriptors._basis import (
     next_four,
     radial_value,
 )
-from nugget.descriptors._power import power_spectrum, power_spectrum_adjoint
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nugget.descriptors._power import power_spectrum, power_spectrum_vjp
 
 _AT_A_TIME = 2**15  # gradients by coefficients that are made together
 
@@ -48,7 +45,7 @@ def forward(
     n_species: int,
     factor: Floats,
 ) -> tuple[Ints, int, Floats, int, Floats]:
-    """The whole way from pairs to features in one call: for a small cluster calls cost time."""
+    """Pairs to features in one call: for a small cluster calls cost time."""
     species, missing = lookup(known, numbers)
     if missing >= 0:
         return species, missing, np.empty((0, 0, 0)), -1, np.empty((0, 0))
@@ -76,7 +73,7 @@ def backward(
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
 ) -> tuple[Floats, Floats]:
-    """The whole way back: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3).
+    """Features to positions: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3).
 
     Some structures at a time, so that the gradients by c, which are as large as c, stay in the
     cache and never take more memory than that.
@@ -88,8 +85,8 @@ def backward(
     s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n_structures:
         end = part_end(offsets, s, rows)
-        coefficients_adjoint(
-            power_spectrum_adjoint(c, grad, factor, radials, offsets[s], offsets[end]),
+        coefficients_vjp(
+            power_spectrum_vjp(c, grad, factor, radials, offsets[s], offsets[end]),
             positions, species, offsets, pair_offsets, s, end, i, j, shift, table, norm, cutoff,
             degrees, radials, by_position, strain,
         )  # fmt: skip
@@ -117,7 +114,8 @@ def coincident(positions: Floats, pair_offsets: Ints, i: Ints, j: Ints, shift: F
         for p in range(pair_offsets[s], pair_offsets[s + 1]):
             square = 0.0
             for axis in range(3):
-                square += (positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]) ** 2
+                d = positions[j[p], axis] + shift[p, axis] - positions[i[p], axis]
+                square += d * d
             if square < TOO_CLOSE * TOO_CLOSE:
                 found[s] = True
     return np.flatnonzero(found)

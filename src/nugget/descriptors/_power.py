@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, broadcast, load, store, store_columns, transpose, vector
-
-Floats = NDArray[np.float64]
 
 
 @njit(fastmath=FAST, forceinline=True)
@@ -38,7 +36,7 @@ def power_spectrum(c: Floats, factor: Floats, radials: tuple[int, ...]) -> Float
 
 
 @njit(fastmath=FAST, forceinline=True)
-def power_spectrum_adjoint(
+def power_spectrum_vjp(
     c: Floats, grad: Floats, factor: Floats, radials: tuple[int, ...], begin: int, end: int
 ) -> Floats:
     """∂/∂c of Σ grad·x for atoms from begin to end, (R, end − begin, …), for R gradients.

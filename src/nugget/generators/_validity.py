@@ -65,13 +65,14 @@ def shortest(a: Floats, b: Floats, same: bool, cell: Floats, inverse: Floats, sh
     for c in range(3):
         d[c] = a[c] - b[c]
     if len(shifts) == 1:
-        return np.inf if same else np.sqrt(d[0] ** 2 + d[1] ** 2 + d[2] ** 2)
+        return np.inf if same else np.sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2])
     wrap(d, cell, inverse)
     best = np.inf
     for k in range(1 if same else 0, len(shifts)):
         r2 = 0.0
         for c in range(3):
-            r2 += (d[c] + shifts[k, c]) ** 2
+            away = d[c] + shifts[k, c]
+            r2 += away * away
         best = min(best, r2)
     return np.sqrt(best)
 

@@ -44,13 +44,13 @@ def fit_orbit(points: Floats, copies: Floats, radius: float, x: Floats, radii: F
                     other = copies[m, c, 0] * p[0] + copies[m, c, 1] * p[1] + copies[m, c, 2] * p[2]
                 else:
                     other = x[m - len(copies), c]
-                r2 += (other - p[c]) ** 2
+                r2 += (other - p[c]) * (other - p[c])
             if m >= len(copies):
                 reach = radius + radii[m - len(copies)]
-            if r2 < (min_ratio * reach) ** 2:
+            if r2 < min_ratio * min_ratio * reach * reach:
                 bonds = -1
                 break
-            if r2 <= (bond_ratio * reach) ** 2:
+            if r2 <= bond_ratio * bond_ratio * reach * reach:
                 bonds += 1
         if bonds >= need:
             return k

@@ -1,24 +1,22 @@
-"""σ and its weights on ∇κ (Numba, one thread)."""
+"""Standard deviations and their weights on the kernel sums (Numba, one thread)."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import broadcast, load, store
 
-SIGMA_ROAD = np.array([[0.0, 1.0]])  # mixes for those who want σ and its weights b
 
-
-def std_reference(
-    k_sum: NDArray[np.float64],
-    sizes: NDArray[np.float64] | NDArray[np.int64],
-    alpha: NDArray[np.float64],
-    coefficients: NDArray[np.float64],
-    wt: NDArray[np.float64],
-    rho: NDArray[np.float64],
-    prior_variance: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """`sigma_roads` in NumPy."""
+def std_and_weights_reference(
+    k_sum: Floats,
+    sizes: Ints,
+    alpha: Floats,
+    coefficients: Floats,
+    wt: Floats,
+    rho: Floats,
+    prior_variance: Floats,
+) -> tuple[Floats, Floats, Floats]:
+    """`std_and_weights` in NumPy."""
     delta = k_sum @ wt.T + np.multiply.outer(sizes, rho)
     square, sign = np.sum(delta**2, axis=1), 1.0
     if len(prior_variance):
@@ -30,61 +28,61 @@ def std_reference(
     return k_sum @ alpha, std, on_mean * alpha + on_std * b
 
 
-@njit(reference=std_reference, fastmath=FAST | {"reassoc"})
-def sigma_roads(
-    kappa: NDArray[np.float64],
-    sizes: NDArray[np.float64] | NDArray[np.int64],
-    alpha: NDArray[np.float64],
-    mixes: NDArray[np.float64],
-    wt: NDArray[np.float64],
-    rho: NDArray[np.float64],
-    own: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """κα (B,), σ (B,) and weights (R, B, m), with δ = κW + Nρ; wt is Wᵀ.
+@njit(reference=std_and_weights_reference, fastmath=FAST | {"reassoc"})
+def std_and_weights(
+    k_sum: Floats,
+    sizes: Ints,
+    alpha: Floats,
+    coefficients: Floats,
+    wt: Floats,
+    rho: Floats,
+    prior_variance: Floats,
+) -> tuple[Floats, Floats, Floats]:
+    """Means k_sum·α (B,), stds (B,) and weights (R, B, m), with δ = k_sum·W + Nρ; wt is Wᵀ.
 
-    A committee has σ = |δ| and b = Wδ/σ. If `own` is not empty, it holds prior variances (B,) that
-    observations have made smaller: σ² = own − |δ|² and b = −Wδ/σ, the projected process. The
-    weights of road r are mixes[r, 0]·α + mixes[r, 1]·b: (1, 0) is the mean's, (0, 1) that of σ,
-    (1, −κ) that of the lower confidence bound. b is 0 where σ is 0.
+    A committee has std = |δ| and b = ∂std/∂k_sum = Wδ/std. If `prior_variance` (B,) is not empty,
+    observations have made it smaller: std² = prior_variance − |δ|² and b = −Wδ/std, the projected
+    process. Weights r are coefficients[r, 0]·α + coefficients[r, 1]·b: (1, 0) for the mean, (0, 1)
+    for the std, (1, −κ) for the lower confidence bound. b is 0 where the std is 0.
     """
-    (n, m), q = kappa.shape, len(wt)
-    mean, sigma = np.empty(n), np.empty(n)
-    weights = np.empty((len(mixes), n, m))
+    (n, m), q = k_sum.shape, len(wt)
+    mean, std = np.empty(n), np.empty(n)
+    weights = np.empty((len(coefficients), n, m))
     delta, b = np.empty((n, q)), np.zeros((n, m))
     many = n > 3  # then GEMM pays
-    wanted = False  # without a gradient of σ nobody asks for b
-    for r in range(len(mixes)):
-        wanted = wanted or (q > 0 and mixes[r, 1] != 0.0)
+    wanted = False  # b is needed for gradients of the std only
+    for r in range(len(coefficients)):
+        wanted = wanted or (q > 0 and coefficients[r, 1] != 0.0)
     if many:
-        np.dot(kappa, wt.T, delta)
+        np.dot(k_sum, wt.T, delta)
     for s in range(n):
-        row, d = kappa[s], delta[s]
+        row, d = k_sum[s], delta[s]
         mean[s] = _dot(row, alpha)
         square = 0.0
         for c in range(q):
             d[c] = (d[c] if many else _dot(row, wt[c])) + sizes[s] * rho[c]
             square += d[c] * d[c]
-        if len(own):
-            square = own[s] - square
+        if len(prior_variance):
+            square = prior_variance[s] - square
             if square < 0.0:  # not in exact arithmetic: round-off, which says "known"
                 square = 0.0
-        sigma[s] = np.sqrt(square)
-        d *= 0.0 if square == 0.0 else (-1.0 if len(own) else 1.0) / sigma[s]
+        std[s] = np.sqrt(square)
+        d *= 0.0 if square == 0.0 else (-1.0 if len(prior_variance) else 1.0) / std[s]
     if wanted and many:
         np.dot(delta, wt, b)
     for s in range(n):
         if wanted and not many:
             _combine(delta, wt, s, b)
-        for r in range(len(mixes)):
-            on_mean, on_sigma = mixes[r]
+        for r in range(len(coefficients)):
+            on_mean, on_std = coefficients[r]
             target, source = weights[r, s], b[s]
             for j in range(m):
-                target[j] = on_mean * alpha[j] + on_sigma * source[j]
-    return mean, sigma, weights
+                target[j] = on_mean * alpha[j] + on_std * source[j]
+    return mean, std, weights
 
 
 @njit(fastmath=FAST | {"reassoc"}, inline="always")
-def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def _dot(x: Floats, y: Floats) -> float:
     total = 0.0
     for j in range(len(x)):
         total += x[j] * y[j]
@@ -92,9 +90,7 @@ def _dot(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 @njit(fastmath=FAST)
-def _combine(
-    delta: NDArray[np.float64], wt: NDArray[np.float64], s: int, out: NDArray[np.float64]
-) -> None:
+def _combine(delta: Floats, wt: Floats, s: int, out: Floats) -> None:
     """out[s] += Σ_c delta[s, c] wt[c], from the last: those rows may still be in the cache."""
     m, c = wt.shape[1], len(wt)
     whole = m - m % 4

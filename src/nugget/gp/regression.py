@@ -35,7 +35,7 @@ class SparseRegression:
     kind: Ints
     amplitude: float  # θ₀, the diagonal of K_mm
     jitter: float
-    _store: RowStore
+    _store: RowStore | None  # None: read from a file, which keeps R but not the many rows
     _qr: tuple[Floats, Floats] | None = None  # (R, Q₁ᵀΣ^{-1/2}y), kept where p >= m
 
     @classmethod
@@ -68,7 +68,26 @@ class SparseRegression:
     @property
     def whitened(self) -> Floats:
         """B = Σ^{-1/2}AU⁻¹ (p, m)."""
-        return self._store.buffer[: self.y.size, : self.n_inducing]
+        return self._rows.buffer[: self.y.size, : self.n_inducing]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the label rows are at hand; predictions do not need them, learning on does."""
+        return self._store is not None
+
+    @property
+    def _rows(self) -> RowStore:
+        if self._store is None:
+            raise NuggetError("The label rows are not at hand; make them again (`with_rows`).")
+        return self._store
+
+    def with_rows(self, labels: Labels) -> "SparseRegression":
+        """The same regression with its label rows, which a model file does not keep."""
+        if len(labels) != self.y.size:
+            raise NuggetError(f"There are {len(labels)} label rows for {self.y.size} labels.")
+        whole = replace(self, _store=RowStore(_whiten(labels, self.upper)))
+        whole.__dict__["alpha"] = self.alpha
+        return whole
 
     @property
     def few(self) -> bool:
@@ -104,7 +123,7 @@ class SparseRegression:
                 "inducing points."
             )
         at = (self.y.size, self.n_inducing)
-        return self._with_rows(labels, self._store.append(at, _whiten(labels, self.upper), None))
+        return self._with_rows(labels, self._rows.append(at, _whiten(labels, self.upper), None))
 
     def _with_rows(self, labels: Labels, store: RowStore) -> "SparseRegression":
         p = self.y.size
@@ -161,7 +180,7 @@ class SparseRegression:
             self,
             upper=upper,
             jitter=jitter,
-            _store=self._store.append((p, m), None, columns),
+            _store=self._rows.append((p, m), None, columns),
             _qr=None,
         )
         if grown.few:
@@ -186,8 +205,13 @@ class SparseRegression:
         return replace(grown, _qr=(new_r, np.concatenate([z, z2])))
 
     def state(self) -> dict[str, Floats]:
-        """Plain arrays that `from_state` turns back into the same regression, bit for bit."""
-        kept = {} if self._qr is None else {"r": self._qr[0], "z": self._qr[1]}
+        """Plain arrays that `from_state` turns back into the same regression, bit for bit.
+
+        Where there are many labels, their rows are left out: they are large.
+        """
+        kept = {"whitened": np.ascontiguousarray(self.whitened)} if self._qr is None else {}
+        if self._qr is not None:  # enough to predict; `with_rows` brings back the rest
+            kept = {"r": self._qr[0], "z": self._qr[1]}
         return {
             "upper": self.upper,
             "alpha": self.alpha,
@@ -197,7 +221,6 @@ class SparseRegression:
             "kind": self.kind.astype(float),
             "amplitude": np.array(self.amplitude),
             "jitter": np.array(self.jitter),
-            "whitened": np.ascontiguousarray(self.whitened),
             **kept,
         }
 
@@ -210,7 +233,7 @@ class SparseRegression:
             kind=np.asarray(state["kind"]).astype(np.int64),
             amplitude=float(state["amplitude"]),
             jitter=float(state["jitter"]),
-            _store=RowStore(np.asarray(state["whitened"], float)),
+            _store=RowStore(np.asarray(state["whitened"], float)) if "whitened" in state else None,
             _qr=kept,
         )
         regression.__dict__["alpha"] = np.asarray(

@@ -67,7 +67,9 @@ _ARRAYS: dict[str, tuple[str, Shape]] = {
     "labels/forces": ("f8", ("n", 3)),
     "labels/stress": ("f8", ("b", 6)),
 }
-_OPTIONAL = {"regression/r", "regression/z"}
+_OPTIONAL = {"regression/r", "regression/z", "regression/whitened"}
+# What a lean file keeps: enough to predict.
+_LEAN = ("inducing/z", "inducing/group", "regression/alpha")
 _HUGE = 1e100  # squares of larger numbers overflow
 _MAY_LACK = ("labels/forces", "labels/stress")  # NaN: there is no such label
 
@@ -86,32 +88,42 @@ def check_header(header: Mapping[str, Any]) -> None:
 
 def check_arrays(header: Mapping[str, Any], arrays: Arrays, potential: Potential) -> None:
     """Names, types, shapes, finite numbers, and all numbers that count or point to something."""
-    sizes = _check_shapes(arrays, _ARRAYS, {"f": potential.descriptor.n_features})
+    lean = header.get("lean") is True
+    expected = {name: _ARRAYS[name] for name in (_LEAN if lean else _ARRAYS)}
+    sizes = _check_shapes(arrays, expected, {"f": potential.descriptor.n_features})
     summary = header["summary"]
-    stated = [summary[name] for name in ("inducing_points", "features", "labels", "structures")]
-    if stated != [sizes[letter] for letter in "mfpb"] or summary["atoms"] != sizes["n"]:
+    stated = {"m": "inducing_points", "f": "features", "p": "labels", "b": "structures"}
+    stated |= {"n": "atoms"}
+    if any(summary[name] != sizes[letter] for letter, name in stated.items() if letter in sizes):
         raise Damaged("its summary does not fit its arrays")
     if ("regression/r" in arrays) != ("regression/z" in arrays):
         raise Damaged("regression/r and regression/z belong together")
+    if not lean and ("regression/r" in arrays) == ("regression/whitened" in arrays):
+        raise Damaged("it must hold either regression/r or regression/whitened")
     _check_uncertainty(arrays, potential, sizes)
     for name, array in arrays.items():
         if not _finite(array, may_lack=name in _MAY_LACK):
             raise Damaged(f"{name} holds numbers that are not finite")
-    for sentence, wrong in _wrong_values(arrays, potential):
+    wrong_values = _wrong_inducing if lean else _wrong_values
+    for sentence, wrong in wrong_values(arrays, potential):
         if wrong:
             raise Damaged(sentence)
+
+
+def _wrong_inducing(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, Any]]:
+    yield "it has no inducing points", len(arrays["inducing/z"]) == 0
+    yield (
+        "inducing/group names species that there are not",
+        not _within(arrays["inducing/group"], 0, len(potential.descriptor.species) - 1),
+    )
 
 
 def _wrong_values(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, Any]]:
     a = arrays
     species, offsets = potential.descriptor.species, a["training/offsets"]
     known = [atomic_numbers[symbol] for symbol in species]
-    yield "it has no inducing points", len(a["inducing/z"]) == 0
+    yield from _wrong_inducing(arrays, potential)
     yield "it has no training structures", len(offsets) < 2
-    yield (
-        "inducing/group names species that there are not",
-        not _within(a["inducing/group"], 0, len(species) - 1),
-    )
     yield (
         "training/offsets do not ascend from 0 to the number of atoms",
         (
@@ -192,9 +204,11 @@ def _check_settings(kind: str, settings: Any) -> None:
     except Exception:  # annotations of other packages need not be complete
         hints = {}
     for name, value in settings.items():
-        if name == "parts" and kind == "prior" and isinstance(value, list):
+        if name == "parts" and isinstance(value, list):
             for one in value:
                 _check_settings(kind, one)
+        elif isinstance(value, dict) and "name" in value:
+            _check_settings(kind, value)
         elif name != "name" and not _fits(value, hints.get(name, Any)):
             raise Damaged(f"{name} of its {kind} is {_short(value)}")
 

@@ -25,7 +25,7 @@ from nugget.errors import NuggetError
 from nugget.evaluation.trust import engine_code, require_trust
 from nugget.gp.regression import SparseRegression
 from nugget.modelfile import _archive, _formats
-from nugget.modelfile._archive import Arrays, Damaged
+from nugget.modelfile._archive import Array, Arrays, Damaged
 from nugget.modelfile._schema import PARTS, PRIORS, check_arrays, check_columns, check_header
 from nugget.potential.potential import Fit, Potential
 from nugget.potential.priors import prior_from_settings, prior_settings
@@ -41,9 +41,13 @@ _LABELS = ("energy", "forces", "stress")
 _HEADER = "header"
 
 
-def save(potential: Potential, path: str | Path) -> None:
-    """Write a fitted potential; an existing file is replaced in one step, or not at all."""
-    header, arrays = _header(potential), _arrays(potential.fitted)
+def save(potential: Potential, path: str | Path, lean: bool = False) -> None:
+    """Write a fitted potential; an existing file is replaced in one step, or not at all.
+
+    A `lean` file keeps what predictions need, but neither training set nor factors.
+    """
+    lean = lean or potential.fitted.lean
+    header, arrays = _header(potential, lean), _arrays(potential.fitted, lean)
     text = json.dumps(header, default=_plain).encode()
     with replacing(Path(path)) as partial:
         _archive.write(partial, {_HEADER: np.frombuffer(text, np.uint8), **arrays})
@@ -72,9 +76,13 @@ def read_header(path: str | Path) -> dict[str, Any]:
 # --------------------------------------------------------------------------- writing
 
 
-def _header(potential: Potential) -> dict[str, Any]:
+def _header(potential: Potential, lean: bool) -> dict[str, Any]:
     fit = potential.fitted
     training = fit.training
+    if potential.fitted.lean:  # what was known of the training set when it was still there
+        summary, data = potential.origin["summary"], potential.origin["data"]
+    else:
+        summary, data = _summary(fit), training.fingerprint()
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -86,32 +94,41 @@ def _header(potential: Potential) -> dict[str, Any]:
         "seed": potential.seed,
         "rng": potential.rng.bit_generator.state,
         "calibration": potential.calibration,
+        "choices": potential.choices,
+        "lean": lean,
         "use_forces": training.use_forces,
         "use_stress": training.use_stress,
-        "summary": {
-            "structures": len(training.batch),
-            "atoms": len(training.batch.positions),
-            "labels": int(fit.regression.y.size),
-            "inducing_points": len(fit.inducing),
-            "features": int(fit.inducing.z.shape[1]),
-            "jitter": fit.regression.jitter,
-            "scale": fit.uncertainty.scale,
-        },
+        "summary": {**summary, "scale": fit.uncertainty.scale},
         "provenance": {
             "nugget": nugget.__version__,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "data": training.fingerprint(),
+            "data": data,
             "python": platform.python_version(),
             **{name: version(name) for name in ("numpy", "scipy", "numba", "ase")},
         },
     }
 
 
-def _arrays(fit: Fit) -> Arrays:
+def _summary(fit: Fit) -> dict[str, Any]:
+    return {
+        "structures": len(fit.training.batch),
+        "atoms": len(fit.training.batch.positions),
+        "labels": int(fit.regression.y.size),
+        "inducing_points": len(fit.inducing),
+        "features": int(fit.inducing.z.shape[1]),
+        "jitter": fit.regression.jitter,
+    }
+
+
+def _arrays(fit: Fit, lean: bool) -> Arrays:
     arrays: Arrays = {"inducing/z": fit.inducing.z, "inducing/group": fit.inducing.group}
+    arrays |= {
+        f"uncertainty/{name}": np.asarray(value) for name, value in fit.uncertainty.state().items()
+    }
+    if lean:
+        return arrays | {"regression/alpha": fit.regression.alpha}
     for room, state in (
         ("regression", fit.regression.state()),
-        ("uncertainty", fit.uncertainty.state()),
         ("training", {name: getattr(fit.training.batch, name) for name in _BATCH}),
         ("labels", {name: getattr(fit.training, name) for name in _LABELS}),
     ):
@@ -202,7 +219,14 @@ def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
     )
     potential.rng = _generator(header["rng"])
     potential.calibration = header["calibration"]
+    potential.choices = header.get("choices")
+    lean = bool(header.get("lean", False))
+    if lean:
+        data = header["provenance"]["data"]
+        potential.origin = {"summary": header["summary"], "data": data}
     check_arrays(header, arrays, potential)
+    if lean:
+        arrays = arrays | _nothing_learnt(arrays["regression/alpha"])
     positions, numbers, offsets, cells, pbc = (arrays[f"training/{name}"] for name in _BATCH)
     batch = Batch(positions, numbers, offsets, cells, pbc)
     energy, forces, stress = (arrays[f"labels/{name}"] for name in _LABELS)
@@ -215,8 +239,21 @@ def _restored(header: dict[str, Any], arrays: Arrays) -> Potential:
         SparseRegression.from_state(_room("regression", arrays)),
         uncertainty,
         Training(batch, energy, forces, stress, header["use_forces"], header["use_stress"]),
+        lean,
     )
     return potential
+
+
+def _nothing_learnt(alpha: Array) -> Arrays:
+    """What a lean file leaves out, empty: no structures, no labels, no factors."""
+    empty: Arrays = {"training/positions": np.zeros((0, 3)), "training/cells": np.zeros((0, 3, 3))}
+    empty |= {"training/numbers": np.zeros(0, np.int64), "training/offsets": np.zeros(1, np.int64)}
+    empty |= {"training/pbc": np.zeros((0, 3), bool)}
+    empty |= {"labels/energy": np.zeros(0), "labels/forces": np.zeros((0, 3))}
+    empty |= {"labels/stress": np.zeros((0, 6)), "regression/upper": np.zeros((0, 0))}
+    empty |= {f"regression/{name}": np.zeros(0) for name in ("y", "noise", "count", "kind", "z")}
+    empty |= {f"regression/{name}": np.zeros(()) for name in ("amplitude", "jitter")}
+    return empty | {"regression/r": np.zeros((0, 0)), "regression/alpha": alpha}
 
 
 def _room(room: str, arrays: Arrays) -> Arrays:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 REPULSION, WELL = 0, 1
 # Where each kind ends, in bond lengths.
@@ -25,8 +22,9 @@ def _pair(kind: int, r: float, bond: float, height: float, stiffness: float) -> 
     well = height * e * (e - 2.0)
     slope = -2.0 * stiffness / bond * height * e * (e - 1.0)
     end = REACH[1] * bond
-    left = 1.0 - (r / end) ** 2
-    return well * left * left, slope * left * left - 4.0 * well * left * r / end**2
+    share = r / end
+    left = 1.0 - share * share
+    return well * left * left, slope * left * left - 4.0 * well * left * share / end
 
 
 def pair_sum_reference(
@@ -90,7 +88,8 @@ def pair_sum(
             d[axis] = positions[b, axis] + shift[p, axis] - positions[a, axis]
             r2 += d[axis] * d[axis]
         bond = radii[a] + radii[b]
-        if r2 >= (REACH[kind] * bond) ** 2:
+        end = REACH[kind] * bond
+        if r2 >= end * end:
             continue
         r = np.sqrt(r2)
         if r < 1e-6:

@@ -110,8 +110,9 @@ def gradient_rows(
             position[part.rows] = np.arange(len(part.rows))
             chosen = np.flatnonzero(position[jacobian.centre] >= 0)
             local = position[jacobian.centre[chosen]]
-        tangent = jacobian.values[chosen].reshape(3 * len(chosen), env.values.shape[1])
-        own = np.einsum("pcf,pf->pc", jacobian.values[chosen], part.xs[local])
+        values = jacobian.values[chosen][:, :, part.features]
+        tangent = values.reshape(3 * len(chosen), values.shape[2])
+        own = np.einsum("pcf,pf->pc", values, part.xs[local])
         scatter(
             (tangent @ block.zt).reshape(len(chosen), 3, len(block.columns)),
             own, part.slopes, block.scale, local,

@@ -11,11 +11,14 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Environments
+from nugget.errors import NuggetError
 from nugget.gp.kernels import KernelRows
+from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.points import Points
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
 from nugget.structures.batch import Batch
+from nugget.structures.labels import VOIGT
 from nugget.structures.neighbours import Pairs
 
 if TYPE_CHECKING:
@@ -61,7 +64,21 @@ class Evaluation(NamedTuple):
         own = None
         if fitted.uses_prior_variance:
             own = prior_force_variance(self.env, self.potential.kernel).ravel()
-        return fitted.std(slopes, np.zeros(len(slopes)), own).reshape(-1, 3)
+        return fitted.derivative_std(-slopes, FORCE, own).reshape(-1, 3)
+
+    def stress_std(self) -> Floats:
+        """Standard deviation of each stress component (B, 6), in Voigt's order."""
+        fitted, m = self._fit.uncertainty, self._rows.n_inducing
+        if fitted.uses_prior_variance:
+            raise NuggetError(
+                f"{type(fitted.settings).__name__} has no uncertainty of the stress; use Posterior "
+                "or LabelNoise."
+            )
+        strain = gradient_rows(self.env, self._rows, strain=True)[1]
+        assert strain is not None
+        rows = np.stack([0.5 * (strain[:, a, b] + strain[:, b, a]) for a, b in VOIGT], axis=1)
+        rows /= np.abs(np.linalg.det(self.batch.cells))[:, None, None]
+        return fitted.derivative_std(rows.reshape(-1, m), STRESS, None).reshape(-1, 6)
 
     @property
     def _fit(self) -> Fit:

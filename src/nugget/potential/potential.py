@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from ase import Atoms
@@ -17,8 +17,10 @@ from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
+from nugget.gp.labels import ENERGY, Labels
+from nugget.gp.noise_search import NoiseSearch
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Uncertainty
+from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
 from nugget.gp.uncertainty.base import EnvironmentRows
 from nugget.potential.design import label_rows
 from nugget.potential.evaluate import environment_points
@@ -35,6 +37,8 @@ Progress = Callable[[int, int], None]
 
 # Kernel elements of one part: enough to hide Python's share, few enough for the cache.
 _CHUNK = 2**19
+# Structures that are left out in turn when noise levels are chosen.
+_LEFT_OUT = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,7 @@ class Fit:
     regression: SparseRegression
     uncertainty: FittedUncertainty
     training: Training
+    lean: bool = False  # read from a file that keeps what predictions need, and nothing else
 
 
 class Potential:
@@ -87,6 +92,8 @@ class Potential:
         self.seed = int(seed)
         self.rng = np.random.default_rng(self.seed)
         self.calibration: dict[str, Any] | None = None
+        self.choices: dict[str, Any] | None = None  # what a preset chose by data, for the file
+        self.origin: dict[str, Any] = {}  # of a lean file: what is known of its training set
         self._fit: Fit | None = None
 
     # ------------------------------------------------------------------ learning
@@ -97,12 +104,21 @@ class Potential:
         use_forces: bool | None = None,
         use_stress: bool = False,
         progress: Progress | None = None,
+        calibrate: Literal["loo"] | None = None,
+        choose_noise: bool = False,
     ) -> Potential:
         """Learn from energies, and from forces where present (`use_forces=False`: energies only).
 
         `use_forces=True` insists on them. `progress(done, total)` is called while rows are made; if
-        it has a method `phase`, that is called with the name of each phase.
+        it has a method `phase`, that is called with the name of each phase. With `calibrate="loo"`
+        the error bars are those of a `Posterior`, made honest by what the model says about
+        structures that are left out; no validation set is needed. With `choose_noise` the noise
+        levels become those with the smallest errors on such structures.
         """
+        if calibrate not in (None, "loo"):
+            raise NuggetError(f"calibrate is {calibrate!r}; choose 'loo' or None.")
+        if calibrate is not None and not isinstance(self.uncertainty, Posterior):
+            self.uncertainty = Posterior()
         phase = getattr(progress, "phase", lambda name: None)
         self.rng = np.random.default_rng(self.seed)
         training = Training.read(images, use_forces, use_stress)
@@ -119,10 +135,18 @@ class Potential:
         )
         phase("linear algebra")
         regression = SparseRegression.fit(inducing.gram, labels)
+        if choose_noise and len(training.batch) > 1:
+            phase("noise levels")
+            regression = self._with_better_noise(regression, inducing, labels)
         self.calibration = None
         phase("uncertainty")
         fitted = self._fit_uncertainty(regression, lambda: inducing.matrix(env.values, env.species))
         self._fit = Fit(prior, inducing, regression, fitted, training)
+        if calibrate is not None:
+            phase("calibration")
+            from nugget.calibration.left_out import calibrate_left_out
+
+            calibrate_left_out(self)
         return self
 
     def update(self, images: Sequence[Atoms], use_forces: bool | None = None) -> Potential:
@@ -130,7 +154,7 @@ class Potential:
 
         Forces are used as they were for `fit`, unless `use_forces` says otherwise.
         """
-        old = self.fitted
+        old = self._able_to_learn()
         forces = old.training.use_forces if use_forces is None else use_forces
         more = Training.read(images, forces, old.training.use_stress)
         env = self.descriptor.compute(more.batch)
@@ -152,6 +176,23 @@ class Potential:
         self._fit = Fit(old.prior, inducing, regression, fitted, training)
         return self
 
+    def _able_to_learn(self) -> Fit:
+        """The fit with its label rows: a model file keeps structures, but not their rows."""
+        old = self.fitted
+        if old.lean:
+            raise NuggetError(
+                "This model was saved without its training set: it predicts, but cannot learn on; "
+                "update the full model."
+            )
+        if not old.regression.has_rows:
+            env = self.descriptor.compute(old.training.batch)
+            labels = label_rows(
+                old.training, env, old.inducing, old.prior, self.noise, self.force_noise
+            )
+            old = replace(old, regression=old.regression.with_rows(labels))
+            self._fit = old
+        return old
+
     def copy(self) -> Potential:
         """A potential that learns on its own; what both know already is shared, not copied."""
         other = copy(self)  # a fit is never changed, only replaced
@@ -167,6 +208,22 @@ class Potential:
         rows = label_rows(old.training, env, new, old.prior, self.noise, self.force_noise).rows
         k_new = np.concatenate([new.matrix(old.inducing.z, old.inducing.group), new.gram])
         return self.kernel.inducing(z, g), old.regression.add_inducing(k_new, rows)
+
+    def _with_better_noise(
+        self, regression: SparseRegression, inducing: Inducing, labels: Labels
+    ) -> SparseRegression:
+        """Fitted again with the noise levels that do best on structures that are left out."""
+        structures = int(np.sum(labels.kind == ENERGY))
+        some = np.random.default_rng(self.seed).permutation(structures)[:_LEFT_OUT]
+        best = NoiseSearch(regression, np.sort(some)).best()
+        self.noise *= best.energy
+        self.force_noise *= best.force
+        chosen = {"noise": self.noise, "force_noise": self.force_noise}
+        self.choices = {**(self.choices or {}), **chosen}
+        if best.energy == best.force == 1.0:
+            return regression
+        factors = np.where(labels.kind == ENERGY, best.energy, best.force)
+        return SparseRegression.fit(inducing.gram, replace(labels, noise=factors * labels.noise))
 
     def _fit_uncertainty(
         self, regression: SparseRegression, environments: EnvironmentRows
@@ -202,15 +259,16 @@ class Potential:
         stress: bool = False,
         energies_uncertainty: bool = False,
         forces_uncertainty: bool = False,
+        stress_uncertainty: bool = False,
         progress: Progress | None = None,
     ) -> Prediction:
         """Predict exactly what is asked for; structures of any kind together."""
         batch = as_batch(images)
-        if stress:
+        if stress or stress_uncertainty:
             need_volume(batch)
         want = Outputs(
             forces, uncertainty, uncertainty_gradient, energies, stress,
-            energies_uncertainty, forces_uncertainty,
+            energies_uncertainty, forces_uncertainty, stress_uncertainty,
         )  # fmt: skip
         if len(batch) == 1:
             return predict(self, batch, want)
@@ -248,11 +306,11 @@ class Potential:
 
     # ---------------------------------------------------------------------- file
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file, atomically."""
+    def save(self, path: str | Path, lean: bool = False) -> None:
+        """Write to one file, atomically; a `lean` file predicts, but cannot learn on."""
         from nugget.modelfile.file import save
 
-        save(self, path)
+        save(self, path, lean)
 
     @staticmethod
     def load(path: str | Path) -> Potential:

@@ -29,6 +29,7 @@ class Prediction:
     uncertainty_gradient: list[Floats] | None = None  # (N, 3) each
     energies_uncertainty: list[Floats] | None = None  # per atom, (N,) each
     forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
+    stress_uncertainty: Floats | None = None  # (B, 6)
 
 
 class Outputs(NamedTuple):
@@ -41,6 +42,7 @@ class Outputs(NamedTuple):
     stress: bool = False
     energies_uncertainty: bool = False
     forces_uncertainty: bool = False
+    stress_uncertainty: bool = False
 
 
 def predict(potential: Potential, batch: Batch, want: Outputs) -> Prediction:
@@ -52,7 +54,10 @@ def predict(potential: Potential, batch: Batch, want: Outputs) -> Prediction:
         batch,
         coefficients,
         std=want.uncertainty or want.uncertainty_gradient,
-        keep_rows=want.energies or want.energies_uncertainty or want.forces_uncertainty,
+        keep_rows=want.energies
+        or want.energies_uncertainty
+        or want.forces_uncertainty
+        or want.stress_uncertainty,
     )
     out: dict[str, Any] = {"energy": found.energy, "energy_uncertainty": found.std}
     if want.uncertainty_gradient:
@@ -67,6 +72,8 @@ def predict(potential: Potential, batch: Batch, want: Outputs) -> Prediction:
         out["energies_uncertainty"] = batch.split(found.local_std())
     if want.forces_uncertainty:
         out["forces_uncertainty"] = batch.split(found.forces_std())
+    if want.stress_uncertainty:
+        out["stress_uncertainty"] = found.stress_std()
     return Prediction(**out)
 
 

@@ -21,6 +21,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.data import chemical_symbols
 from ase.db import connect
 from ase.io.formats import UnknownFileTypeError
+from ase.stress import full_3x3_to_voigt_6_stress
 
 from nugget.errors import NuggetError
 from nugget.structures.files import replacing
@@ -128,11 +129,15 @@ def _with_stored_uncertainties(atoms: Atoms) -> Atoms:
 
 
 def relabelled(
-    images: Sequence[Atoms], energy_key: str | None = None, forces_key: str | None = None
+    images: Sequence[Atoms],
+    energy_key: str | None = None,
+    forces_key: str | None = None,
+    stress_key: str | None = None,
 ) -> list[Atoms]:
-    """Copies whose labels are `info[energy_key]` and `arrays[forces_key]`, such as "REF_energy".
+    """Copies whose labels are `info[energy_key]`, `arrays[forces_key]` and `info[stress_key]`.
 
-    Labels for which no key is given stay as the file has them.
+    Labels for which no key is given stay as the file has them. A stress has six components in
+    Voigt's order, or nine, in eV/Å³.
     """
     out = []
     for s, atoms in enumerate(images):
@@ -140,6 +145,7 @@ def relabelled(
         for name, key, home, place in (
             ("energy", energy_key, atoms.info, "info"),
             ("forces", forces_key, atoms.arrays, "arrays"),
+            ("stress", stress_key, atoms.info, "info"),
         ):
             if key is None:
                 continue
@@ -148,11 +154,20 @@ def relabelled(
                 raise NuggetError(
                     f"Structure {s} has no {key!r} for its {name}; its {place} holds {there}."
                 )
-            results[name] = home[key]
+            results[name] = _voigt(s, home[key]) if name == "stress" else home[key]
         copy = atoms.copy()
         copy.calc = SinglePointCalculator(copy, **results)
         out.append(copy)
     return out
+
+
+def _voigt(s: int, stress: Any) -> Any:
+    value = np.asarray(stress, float)
+    if value.size == 9:
+        return full_3x3_to_voigt_6_stress(value.reshape(3, 3))
+    if value.shape != (6,):
+        raise NuggetError(f"Structure {s}: a stress has 6 or 9 components, not {value.size}.")
+    return value
 
 
 def attach_uncertainties(atoms: Atoms) -> Atoms:

@@ -7,8 +7,8 @@ fast-math flags are those that cannot undo the range reduction, as "reassoc" wou
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget._compiled.jit import FAST, njit
 from nugget.gp.kernels import _reference
 
@@ -42,9 +42,7 @@ def exp_negative(s: float) -> float:
 
 
 @njit(reference=_reference.exponentials, fastmath=FAST)
-def exponentials(
-    k: NDArray[np.float64], hx: NDArray[np.float64], hz: NDArray[np.float64], amplitude: float
-) -> None:
+def exponentials(k: Floats, hx: Floats, hz: Floats, amplitude: float) -> None:
     """In place: k_ij holds x_i·z_j and becomes θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2)."""
     for i in range(k.shape[0]):
         row, h = k[i], hx[i]
@@ -53,9 +51,7 @@ def exponentials(
 
 
 @njit(reference=_reference.exponentials_symmetric, fastmath=FAST)
-def exponentials_symmetric(
-    k: NDArray[np.float64], half: NDArray[np.float64], amplitude: float
-) -> None:
+def exponentials_symmetric(k: Floats, half: Floats, amplitude: float) -> None:
     """`exponentials` for a square k of equal points: one triangle, mirrored in small tiles."""
     m, tile = k.shape[0], 64
     for i0 in range(0, m, tile):

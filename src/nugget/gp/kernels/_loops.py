@@ -1,8 +1,8 @@
-"""The kernel's loops on the way there, and small ones (Numba, one thread)."""
+"""The kernel's forward loops, and small ones (Numba, one thread)."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import broadcast, load, store, total
 from nugget.gp.kernels import _reference
@@ -12,11 +12,11 @@ from nugget.gp.kernels._tiles import LOG2E, WIDTH, kernel_tiles
 
 @njit(reference=_reference.scaled, fastmath=FAST)
 def scaled(
-    x: NDArray[np.float64],
-    centre: NDArray[np.float64],
+    x: Floats,
+    centre: Floats,
     scale: float,
-    out: NDArray[np.float64],
-    half: NDArray[np.float64],
+    out: Floats,
+    half: Floats,
 ) -> None:
     """out = (x − centre)·scale and half = |out|²/2, row by row."""
     for i in range(x.shape[0]):
@@ -29,24 +29,24 @@ def scaled(
 
 
 @njit(reference=_reference.kernel_rows, fastmath=FAST)
-def forward_rows(
-    x: NDArray[np.float64],
-    centre: NDArray[np.float64],
+def kernel_rows(
+    x: Floats,
+    centre: Floats,
     scale: float,
-    zt: NDArray[np.float64],
-    hz: NDArray[np.float64],
+    zt: Floats,
+    hz: Floats,
     amplitude: float,
-    offsets: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Rows in the block's coordinates (n, f), k (n, m) and κ_s = Σ_{i∈s} k_i (B, m)."""
+    offsets: Ints,
+) -> tuple[Floats, Floats, Floats]:
+    """Rows in the block's coordinates (n, f), k (n, m) and k_sum_s = Σ_{i∈s} k_i (B, m)."""
     (n, f), m, last = x.shape, zt.shape[1], len(offsets) - 1
     xs, half = np.empty((n, f)), np.empty(n)
-    k, kappa = np.empty((n, m)), np.zeros((last, m))
+    k, k_sum = np.empty((n, m)), np.zeros((last, m))
     scaled(x, centre, scale, xs, half)
     if m >= WIDTH:
         base = np.log2(amplitude) - LOG2E * half
-        kernel_tiles(LOG2E * xs, base, zt, LOG2E * hz, offsets, k, kappa)
-        return xs, k, kappa
+        kernel_tiles(LOG2E * xs, base, zt, LOG2E * hz, offsets, k, k_sum)
+        return xs, k, k_sum
     for s in range(last):
         for i in range(offsets[s], offsets[s + 1]):
             for j in range(m):
@@ -54,12 +54,12 @@ def forward_rows(
                 for a in range(f):
                     t += xs[i, a] * zt[a, j]
                 k[i, j] = amplitude * exp_negative(t)
-                kappa[s, j] += k[i, j]
-    return xs, k, kappa
+                k_sum[s, j] += k[i, j]
+    return xs, k, k_sum
 
 
 @njit
-def all_equal(values: NDArray[np.int64], wanted: int) -> bool:
+def all_equal(values: Ints, wanted: int) -> bool:
     """True when every value is the wanted one (also when there is none)."""
     for value in values:  # noqa: SIM110
         if value != wanted:
@@ -68,7 +68,7 @@ def all_equal(values: NDArray[np.int64], wanted: int) -> bool:
 
 
 @njit
-def ascends(offsets: NDArray[np.int64], last: int) -> bool:
+def ascends(offsets: Ints, last: int) -> bool:
     """True when the offsets run from 0 to `last` without a step down."""
     if offsets.size < 1 or offsets[0] != 0 or offsets[-1] != last:
         return False
@@ -79,25 +79,26 @@ def ascends(offsets: NDArray[np.int64], last: int) -> bool:
 
 
 @njit(fastmath=FAST, inline="always")
-def _pair(x: NDArray[np.float64], i: int, j: int, scale: float, amplitude: float) -> float:
+def _pair(x: Floats, i: int, j: int, scale: float, amplitude: float) -> float:
     f = x.shape[1]
     sums, square = broadcast(0.0), 0.0
     for a in range(0, f - f % 4, 4):
         d = load(x, i, a) - load(x, j, a)
         sums += d * d
     for a in range(f - f % 4, f):
-        square += (x[i, a] - x[j, a]) ** 2
+        rest = x[i, a] - x[j, a]
+        square += rest * rest
     return amplitude * exp_negative(-0.5 * scale * scale * (total(sums) + square))
 
 
 @njit(reference=_reference.self_sums, fastmath=FAST)
 def self_sums(
-    x: NDArray[np.float64],
-    group: NDArray[np.int64],
-    offsets: NDArray[np.int64],
+    x: Floats,
+    group: Ints,
+    offsets: Ints,
     scale: float,
     amplitude: float,
-    out: NDArray[np.float64],
+    out: Floats,
 ) -> None:
     """out[s] = Σ_{i,j∈s} k(x_i, x_j)."""
     for s in range(offsets.shape[0] - 1):
@@ -110,14 +111,14 @@ def self_sums(
 
 
 @njit(reference=_reference.self_sums_vjp, fastmath=FAST)
-def self_sums_pullback(
-    x: NDArray[np.float64],
-    group: NDArray[np.int64],
-    offsets: NDArray[np.int64],
+def self_sums_vjp(
+    x: Floats,
+    group: Ints,
+    offsets: Ints,
     scale: float,
     amplitude: float,
-    weights: NDArray[np.float64],
-    out: NDArray[np.float64],
+    weights: Floats,
+    out: Floats,
 ) -> None:
     """out += Σ_s weights_s ∂out[s]/∂x of `self_sums`."""
     f = x.shape[1]

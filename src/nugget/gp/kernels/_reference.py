@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
-from nugget.gp._std_loops import std_reference
+from nugget.gp._std_loops import std_and_weights_reference
 
 _LOWEST = -708.0  # exp(-708) is about the last normal number: the least result
 
@@ -57,7 +57,9 @@ def value_and_grad(
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Means, stds and gradients (R, n, f): forward, uncertainty, backward."""
     xs, k, k_sum = kernel_rows(x, centre, scale, zt, hz, amplitude, offsets)
-    mean, std, weights = std_reference(k_sum, sizes, alpha, coefficients, wt, rho, prior_variance)
+    mean, std, weights = std_and_weights_reference(
+        k_sum, sizes, alpha, coefficients, wt, rho, prior_variance
+    )
     gradients = np.empty((len(coefficients), *x.shape))
     kernel_rows_vjp(k, weights, offsets, zt, xs, scale, gradients, 0)
     return mean, std, gradients

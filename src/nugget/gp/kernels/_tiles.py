@@ -1,4 +1,4 @@
-"""Kernel rows, and the way back from them, in tiles that stay in registers.
+"""Kernel rows and their vector-Jacobian product, in tiles that stay in registers.
 
 k_ij = θ₀ exp(x_i·z_j − |x_i|²/2 − |z_j|²/2) is computed as 2^t, with log₂θ₀ and every log₂e taken
 into t beforehand. A tile is four rows by twelve columns: twelve vectors of sums, three of z and one
@@ -8,15 +8,15 @@ packing.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import Vec4, at_least, broadcast, load, scale_by_low_bits, store, totals
 from nugget.gp.kernels import _reference
 
 LOG2E = 1.4426950408889634
-WIDTH = 12  # columns of a tile on the way there
-_PANEL = 200  # columns that are taken together on the way back
+WIDTH = 12  # columns of a tile, forward
+_PANEL = 200  # columns that are taken together, backward
 _BIG = 6755399441055744.0  # 1.5·2⁵²: adding it leaves the nearest integer in the low bits
 _LOWEST = -1021.0  # 2^t with a smaller t is no longer a normal number
 # 2^r = 1 + Σ c_n rⁿ for |r| <= 1/2 to 3e-16 (least squares at Chebyshev's points).
@@ -43,36 +43,36 @@ def exp2(t: Vec4) -> Vec4:
 
 @njit(fastmath=FAST, inline="always")
 def _finish(
-    k: NDArray[np.float64], kappa: NDArray[np.float64], s: int, rows: int,
+    k: Floats, k_sum: Floats, s: int, rows: int,
     i: int, i1: int, i2: int, i3: int, j: int, p: Vec4, q: Vec4, u: Vec4, v: Vec4,
 ) -> None:  # fmt: skip
-    """Exponentials of four rows by four columns, into k and (the first `rows` of them) κ."""
+    """Exponentials of four rows by four columns, into k and (the first `rows` of them) k_sum."""
     p, q, u, v = exp2(p), exp2(q), exp2(u), exp2(v)
     store(k, i, j, p)
     store(k, i1, j, q)
     store(k, i2, j, u)
     store(k, i3, j, v)
-    total = load(kappa, s, j) + p
+    total = load(k_sum, s, j) + p
     if rows > 1:
         total += q
     if rows > 2:
         total += u
     if rows > 3:
         total += v
-    store(kappa, s, j, total)
+    store(k_sum, s, j, total)
 
 
 @njit(fastmath=FAST)
 def kernel_tiles(
-    x: NDArray[np.float64],
-    base: NDArray[np.float64],
-    zt: NDArray[np.float64],
-    half: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    k: NDArray[np.float64],
-    kappa: NDArray[np.float64],
+    x: Floats,
+    base: Floats,
+    zt: Floats,
+    half: Floats,
+    offsets: Ints,
+    k: Floats,
+    k_sum: Floats,
 ) -> None:
-    """k_ij = 2^(x_i·z_j + base_i − half_j) and κ_s = Σ_{i∈s} k_i, for WIDTH columns or more."""
+    """k_ij = 2^(x_i·z_j + base_i − half_j) and k_sum_s = Σ_{i∈s} k_i, for WIDTH columns or more."""
     f, m = zt.shape
     h = half.reshape((1, m))
     for s in range(len(offsets) - 1):
@@ -81,7 +81,7 @@ def kernel_tiles(
             # The last tile reaches back into the one before it: same columns, same numbers.
             j = min(first, m - WIDTH)
             h0, h1, h2 = load(h, 0, j), load(h, 0, j + 4), load(h, 0, j + 8)
-            kappa[s, j : j + WIDTH] = 0.0
+            k_sum[s, j : j + WIDTH] = 0.0
             for i in range(offsets[s], end, 4):
                 # Rows that are missing at the end are copies of the last.
                 i1, i2, i3 = min(i + 1, end - 1), min(i + 2, end - 1), min(i + 3, end - 1)
@@ -109,34 +109,35 @@ def kernel_tiles(
                     v1 += x3 * z1
                     v2 += x3 * z2
                 rows = end - i
-                _finish(k, kappa, s, rows, i, i1, i2, i3, j, p0, q0, u0, v0)
-                _finish(k, kappa, s, rows, i, i1, i2, i3, j + 4, p1, q1, u1, v1)
-                _finish(k, kappa, s, rows, i, i1, i2, i3, j + 8, p2, q2, u2, v2)
+                _finish(k, k_sum, s, rows, i, i1, i2, i3, j, p0, q0, u0, v0)
+                _finish(k, k_sum, s, rows, i, i1, i2, i3, j + 4, p1, q1, u1, v1)
+                _finish(k, k_sum, s, rows, i, i1, i2, i3, j + 8, p2, q2, u2, v2)
 
 
 @njit(reference=_reference.kernel_rows_vjp, fastmath=FAST)
-def pullback_rows(
-    k: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    zt: NDArray[np.float64],
-    xs: NDArray[np.float64],
+def kernel_rows_vjp(
+    k: Floats,
+    weights: Floats,
+    offsets: Ints,
+    zt: Floats,
+    xs: Floats,
     scale: float,
-    out: NDArray[np.float64],
+    out: Floats,
     to: int,
 ) -> None:
     """out[r, to + i] = scale Σ_j w_j k_ij (z_j − x_i) with w = weights[r, s(i)].
 
     In panels of columns and groups of four rows: k is weighted once, and three features of z serve
-    all the roads r while they are in the cache. A GEMM takes 1.0 to 1.5 times as long for up to 126
-    features; from 252 on it is quicker in large batches with one road (0.8 to 0.9), not otherwise.
+    all cotangents r while they are in the cache. A GEMM takes 1.0 to 1.5 times as long for up to
+    126 features; from 252 on it is quicker in large batches with one cotangent (0.8 to 0.9), not
+    otherwise.
     """
-    (f, m), whole, roads = zt.shape, zt.shape[1] // 4 * 4, len(weights)
+    (f, m), whole, n_cotangents = zt.shape, zt.shape[1] // 4 * 4, len(weights)
     groups = 0
     for s in range(len(offsets) - 1):
         groups = max(groups, (offsets[s + 1] - offsets[s] + 3) // 4)
-    wk = np.empty((4 * roads, _PANEL))
-    sums, g = np.empty((roads, groups, 4)), np.empty((roads, groups, f, 4))
+    wk = np.empty((4 * n_cotangents, _PANEL))
+    sums, g = np.empty((n_cotangents, groups, 4)), np.empty((n_cotangents, groups, f, 4))
     for s in range(len(offsets) - 1):
         begin, end = offsets[s], offsets[s + 1]
         sums[:] = 0.0
@@ -145,12 +146,12 @@ def pullback_rows(
             n = min(_PANEL, whole - j)
             for i in range(begin, end, 4):
                 at = (i - begin) // 4
-                for r in range(roads):
+                for r in range(n_cotangents):
                     _weigh(k, i, end, j, n, weights[r], s, wk, 4 * r, sums[r], zt, g[r, at], at)
                 _products(wk, zt, j, n, g, at)
         for i in range(begin, end):
             at, q = (i - begin) // 4, (i - begin) % 4
-            for r in range(roads):
+            for r in range(n_cotangents):
                 for j in range(whole, m):
                     v = weights[r, s, j] * k[i, j]
                     sums[r, at, q] += v
@@ -162,9 +163,9 @@ def pullback_rows(
 
 @njit(fastmath=FAST, inline="always")
 def _weigh(
-    k: NDArray[np.float64], i: int, end: int, j: int, n: int, weights: NDArray[np.float64],
-    s: int, wk: NDArray[np.float64], to: int, sums: NDArray[np.float64],
-    zt: NDArray[np.float64], g: NDArray[np.float64], at: int,
+    k: Floats, i: int, end: int, j: int, n: int, weights: Floats,
+    s: int, wk: Floats, to: int, sums: Floats,
+    zt: Floats, g: Floats, at: int,
 ) -> None:  # fmt: skip
     """wk[to …] = w_j k_ij for four rows from i and n columns from j on; sums[at] += their sums.
 
@@ -199,7 +200,7 @@ def _weigh(
 
 @njit(fastmath=FAST, inline="always")
 def _products(
-    wk: NDArray[np.float64], zt: NDArray[np.float64], j: int, n: int, g: NDArray[np.float64],
+    wk: Floats, zt: Floats, j: int, n: int, g: Floats,
     at: int,
 ) -> None:  # fmt: skip
     """g[r, at, a, q] += Σ_c wk[4r + q, c] z[a, j + c] for a > 0: twelve sums in registers."""

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import sigma_roads
 from nugget.gp.kernels._loops import all_equal
+from nugget.gp.kernels.rows import (
+    ALL_FEATURES,
+    NOTHING,
+    Columns,
+    KernelRows,
+    Part,
+    no_columns,
+    sum_of,
+    take,
+)
 from nugget.gp.points import Points
-
-Columns = tuple[Floats, Floats]  # (Wᵀ, ρ) of a linear uncertainty
-
-_NOTHING = np.empty(0)
 
 
 class Block(Protocol):
@@ -62,6 +67,9 @@ class Block(Protocol):
         """Forward, uncertainty and backward in one call (see `Inducing.value_and_grad`)."""
 
 
+Blocks = list[tuple[slice, Block]]
+
+
 class Kernel(Protocol):
     """Covariance of two environments of the same group."""
 
@@ -97,10 +105,14 @@ class KernelBase:
     def block(self, z: Floats, columns: Ints) -> Block:
         raise NotImplementedError
 
+    def blocks(self, z: Floats, columns: Ints) -> Blocks:
+        """The blocks whose sum is the kernel, each with the features that it takes."""
+        return [(ALL_FEATURES, self.block(z, columns))]
+
     def inducing(self, z: Floats, group: Ints) -> Inducing:
         """Inducing points, made ready for many calls of `forward`."""
         return Inducing(
-            self.block, np.ascontiguousarray(z, float), np.ascontiguousarray(group, np.int64)
+            self.blocks, np.ascontiguousarray(z, float), np.ascontiguousarray(group, np.int64)
         )
 
     def forward(self, points: Points, z: Floats, gz: Ints) -> KernelRows:
@@ -128,9 +140,9 @@ class SelfSum(Protocol):
 
 
 class Inducing:
-    """Inducing points z (m, f) with groups (m,), one prepared block per group."""
+    """Inducing points z (m, f) with groups (m,), prepared blocks of each group."""
 
-    def __init__(self, block: Callable[[Floats, Ints], Block], z: Floats, group: Ints) -> None:
+    def __init__(self, blocks: Callable[[Floats, Ints], Blocks], z: Floats, group: Ints) -> None:
         if z.ndim != 2 or group.shape != z.shape[:1]:
             raise NuggetError(
                 f"Inducing points have shape {z.shape} and groups {group.shape}; "
@@ -138,8 +150,8 @@ class Inducing:
             )
         self.z, self.group = z, group
         labels = np.unique(group)
-        self._blocks: dict[int, Block] = {
-            int(g): block(z[group == g], np.flatnonzero(group == g)) for g in labels
+        self._blocks: dict[int, Blocks] = {
+            int(g): blocks(z[group == g], np.flatnonzero(group == g)) for g in labels
         }
         self._only = int(labels[0]) if labels.size == 1 else None
 
@@ -150,10 +162,11 @@ class Inducing:
     def gram(self) -> Floats:
         """K_mm: symmetric to the last bit."""
         if self._only is not None:
-            return self._blocks[self._only].gram()
+            return sum_of([block.gram() for _, block in self._blocks[self._only]])
         k = np.zeros((len(self), len(self)))
-        for block in self._blocks.values():
-            k[np.ix_(block.columns, block.columns)] = block.gram()
+        for blocks in self._blocks.values():
+            columns = blocks[0][1].columns
+            k[np.ix_(columns, columns)] = sum_of([block.gram() for _, block in blocks])
         return k
 
     def _check(self, x: Floats) -> None:
@@ -163,8 +176,8 @@ class Inducing:
                 "features; use the descriptor that the model was trained with."
             )
 
-    def _single(self, gx: Ints) -> Block | None:
-        """The only block, when all rows and all inducing points are of one group."""
+    def _whole(self, gx: Ints) -> Blocks | None:
+        """The only group's blocks, when all rows and all inducing points belong to it."""
         if self._only is None or not all_equal(gx, self._only):
             return None
         return self._blocks[self._only]
@@ -173,30 +186,31 @@ class Inducing:
         """The plain kernel matrix (n, m), zero across groups."""
         x = np.ascontiguousarray(x, float)
         self._check(x)
-        if (single := self._single(gx)) is not None:
-            return single.matrix(x)
+        if (whole := self._whole(gx)) is not None:
+            return _matrix(whole, x)
         k = np.zeros((x.shape[0], len(self)))
-        for g, block in self._blocks.items():
+        for g, blocks in self._blocks.items():
             rows = np.flatnonzero(gx == g)
             if rows.size:
-                k[np.ix_(rows, block.columns)] = block.matrix(x[rows])
+                k[np.ix_(rows, blocks[0][1].columns)] = _matrix(blocks, x[rows])
         return k
 
     def forward(self, points: Points) -> KernelRows:
         """Kernel rows k (n, m) and their sums per structure (B, m) in one pass."""
         self._check(points.x)
-        if (single := self._single(points.group)) is not None:
-            xs, k, k_sum, slopes = single.forward(points.x, points.offsets)
-            part = Part(single, None, points.offsets, xs, k, slopes)
-            return KernelRows(k_sum, points, len(self), [part])
+        if (whole := self._whole(points.group)) is not None:
+            found = [(_part(one, points.x, None, points.offsets)) for one in whole]
+            k_sum = sum_of([partial for partial, _ in found])
+            return KernelRows(k_sum, points, len(self), [part for _, part in found])
         parts, k_sum = [], np.zeros((len(points), len(self)))
-        for g, block in self._blocks.items():
+        for g, blocks in self._blocks.items():
             mask = points.group == g
             rows = np.flatnonzero(mask)
             offsets = np.concatenate([[0], np.cumsum(mask)])[points.offsets]
-            xs, k, partial, slopes = block.forward(points.x[rows], offsets)
-            k_sum[:, block.columns] = partial
-            parts.append(Part(block, rows, offsets, xs, k, slopes))
+            for one in blocks:
+                partial, part = _part(one, points.x[rows], rows, offsets)
+                k_sum[:, part.block.columns] += partial
+                parts.append(part)
         return KernelRows(k_sum, points, len(self), parts)
 
     def value_and_grad(
@@ -216,84 +230,28 @@ class Inducing:
         gradients is left to the caller; without columns it is 0.
         """
         self._check(points.x)
-        if (single := self._single(points.group)) is not None:
-            return single.value_and_grad(
+        whole = self._whole(points.group)
+        if whole is not None and len(whole) == 1:
+            return whole[0][1].value_and_grad(
                 points,
                 sizes,
                 alpha,
                 coefficients,
                 columns or no_columns(len(self)),
-                _NOTHING if prior_variance is None else prior_variance,
+                NOTHING if prior_variance is None else prior_variance,
             )
         rows = self.forward(points)
         return rows.value_and_grad(sizes, alpha, coefficients, columns, prior_variance)
 
 
-def no_columns(m: int) -> Columns:
-    """The columns of an uncertainty that is zero everywhere."""
-    return np.empty((0, m)), _NOTHING
+def _matrix(blocks: Blocks, x: Floats) -> Floats:
+    return sum_of([block.matrix(take(x, features)) for features, block in blocks])
 
 
-class Part(NamedTuple):
-    """One group's share of a forward pass; `rows` is None when it is all of it."""
-
-    block: Block
-    rows: Ints | None
-    offsets: Ints
-    xs: Floats
-    k: Floats
-    slopes: Floats
-
-
-class KernelRows(NamedTuple):
-    """A forward pass: `k_sum` (B, m), `k` (n, m), and its vector-Jacobian product."""
-
-    k_sum: Floats
-    points: Points
-    n_inducing: int
-    parts: list[Part]
-
-    @property
-    def k(self) -> Floats:
-        """Kernel rows (n, m), zero across groups."""
-        if self.parts and self.parts[0].rows is None:
-            return self.parts[0].k
-        k = np.zeros((self.points.x.shape[0], self.n_inducing))
-        for part in self.parts:
-            if part.rows is not None:
-                k[np.ix_(part.rows, part.block.columns)] = part.k
-        return k
-
-    def vjp(self, weights: Floats) -> Floats:
-        """Gradient of Σ_s weights_s·k_sum_s with respect to the features.
-
-        Weights (m,) are common to all structures and (B, m) belong to one each: the result is
-        (n, f). Weights (R, B, m) are R cotangents at once: the result is (R, n, f).
-        """
-        weights = np.ascontiguousarray(weights, float)
-        if weights.ndim == 2:
-            return self.vjp(weights[None])[0]
-        first = self.parts[0] if self.parts else None
-        if first is not None and first.rows is None:
-            return first.block.vjp(first.xs, first.slopes, first.offsets, weights)
-        out = np.zeros((*weights.shape[:-2], *self.points.x.shape))
-        for part in self.parts:
-            own = np.ascontiguousarray(weights[..., part.block.columns])
-            out[..., part.rows, :] = part.block.vjp(part.xs, part.slopes, part.offsets, own)
-        return out
-
-    def value_and_grad(
-        self,
-        sizes: Ints,
-        alpha: Floats,
-        coefficients: Floats,
-        columns: Columns | None = None,
-        prior_variance: Floats | None = None,
-    ) -> tuple[Floats, Floats, Floats]:
-        """`Inducing.value_and_grad`, from rows that are already there."""
-        wt, rho = columns or no_columns(self.n_inducing)
-        mean, std, weights = sigma_roads(
-            self.k_sum, sizes, alpha, coefficients, wt, rho,
-            _NOTHING if prior_variance is None else prior_variance,
-        )  # fmt: skip
-        return mean, std, self.vjp(weights)
+def _part(
+    one: tuple[slice, Block], x: Floats, rows: Ints | None, offsets: Ints
+) -> tuple[Floats, Part]:
+    """One block's share of a forward pass: its sums per structure, and what backward needs."""
+    features, block = one
+    xs, k, k_sum, slopes = block.forward(take(x, features), offsets)
+    return k_sum, Part(block, rows, offsets, xs, k, slopes, features)

@@ -9,10 +9,11 @@ import numpy as np
 from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
 from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
-from nugget.gp.kernels._fused import there_and_back
-from nugget.gp.kernels._loops import forward_rows, scaled, self_sums, self_sums_pullback
-from nugget.gp.kernels._tiles import pullback_rows
-from nugget.gp.kernels.base import Block, Columns, SelfSum
+from nugget.gp.kernels._fused import value_and_grad
+from nugget.gp.kernels._loops import kernel_rows, scaled, self_sums, self_sums_vjp
+from nugget.gp.kernels._tiles import kernel_rows_vjp
+from nugget.gp.kernels.base import Block, SelfSum
+from nugget.gp.kernels.rows import Columns
 from nugget.gp.kernels.stationary import StationaryKernel
 from nugget.gp.points import Points
 from nugget.registry import registered
@@ -53,7 +54,7 @@ class RBFSelfSum:
         out = np.zeros_like(p.x)
         weights = np.ascontiguousarray(weights, float)
         scale = 1.0 / kernel.length_scale
-        self_sums_pullback(p.x, p.group, p.offsets, scale, kernel.amplitude, weights, out)
+        self_sums_vjp(p.x, p.group, p.offsets, scale, kernel.amplitude, weights, out)
         return out
 
 
@@ -85,7 +86,7 @@ class RBFBlock:
         return k
 
     def forward(self, x: Floats, offsets: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-        xs, k, k_sum = forward_rows(
+        xs, k, k_sum = kernel_rows(
             x, self.centre, self.scale, self.zt, self.half, self.amplitude, offsets
         )
         return xs, k, k_sum, k
@@ -96,7 +97,7 @@ class RBFBlock:
         if weights.ndim == 1:
             return self.vjp(xs, slopes, np.array([0, n]), weights.reshape(1, 1, m))[0]
         found = np.empty((len(weights), *xs.shape))
-        pullback_rows(slopes, weights, offsets, self.zt, xs, self.scale, found, 0)
+        kernel_rows_vjp(slopes, weights, offsets, self.zt, xs, self.scale, found, 0)
         return found
 
     def value_and_grad(
@@ -108,7 +109,7 @@ class RBFBlock:
         columns: Columns,
         prior_variance: Floats,
     ) -> tuple[Floats, Floats, Floats]:
-        fused: tuple[Floats, Floats, Floats] = there_and_back(
+        fused: tuple[Floats, Floats, Floats] = value_and_grad(
             points.x, self.centre, self.scale, self.zt, self.half, self.amplitude,
             points.offsets, sizes, alpha, coefficients, *columns, prior_variance,
         )  # fmt: skip

@@ -13,8 +13,9 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import sigma_roads
-from nugget.gp.kernels.base import Block, Columns, KernelBase, SelfSum
+from nugget.gp._std_loops import std_and_weights
+from nugget.gp.kernels.base import Block, KernelBase, SelfSum
+from nugget.gp.kernels.rows import Columns
 from nugget.gp.points import Points
 
 
@@ -133,7 +134,7 @@ class StationaryBlock:
         prior_variance: Floats,
     ) -> tuple[Floats, Floats, Floats]:
         xs, _, k_sum, slopes = self.forward(points.x, points.offsets)
-        mean, std, weights = sigma_roads(
+        mean, std, weights = std_and_weights(
             k_sum, sizes, alpha, coefficients, *columns, prior_variance
         )
         return mean, std, self.vjp(xs, slopes, points.offsets, weights)

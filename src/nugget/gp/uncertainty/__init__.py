@@ -1,7 +1,8 @@
-"""Uncertainties of a sparse regression: label-noise committees and the projected process."""
+"""Uncertainties of a sparse regression: posterior, label-noise committee, projected process."""
 
 from nugget.gp.uncertainty.base import FittedUncertainty, LinearUncertainty, Uncertainty
 from nugget.gp.uncertainty.label_noise import Committee, LabelNoise
+from nugget.gp.uncertainty.posterior import Posterior, WeightPosterior
 from nugget.gp.uncertainty.projected import Projected, ProjectedProcess
 
 __all__ = [
@@ -9,7 +10,9 @@ __all__ = [
     "FittedUncertainty",
     "LabelNoise",
     "LinearUncertainty",
+    "Posterior",
     "Projected",
     "ProjectedProcess",
     "Uncertainty",
+    "WeightPosterior",
 ]

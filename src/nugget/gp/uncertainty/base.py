@@ -18,7 +18,7 @@ import numpy as np
 from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import sigma_roads
+from nugget.gp._std_loops import std_and_weights
 from nugget.gp.regression import SparseRegression
 
 EnvironmentRows = Callable[[], Floats]
@@ -87,7 +87,13 @@ class FittedUncertainty(Protocol):
         """Standard deviations (p,) of rows·α + sizes·shift.
 
         Energies have rows k_sum and their numbers of atoms as sizes, energies of single atoms k and
-        1, force components −∂k_sum/∂r and 0.
+        1.
+        """
+
+    def derivative_std(self, rows: Floats, kind: int, prior_variance: Floats | None) -> Floats:
+        """Standard deviations (p,) of force components (rows −∂k_sum/∂r) or stress components.
+
+        `kind` is FORCE or STRESS of `nugget.gp.regression`.
         """
 
     def std_and_weights(
@@ -155,6 +161,12 @@ class LinearUncertainty:
             return np.sqrt(square)
         return np.sqrt(np.maximum(self.scale**2 * prior_variance - square, 0.0))
 
+    def derivative_std(
+        self, rows: Floats, kind: int, prior_variance: Floats | None = None
+    ) -> Floats:
+        """|rows·W|: a shift per atom has no derivative."""
+        return self.std(rows, np.zeros(len(rows)), prior_variance)
+
     def std_and_weights(
         self,
         k_sum: Floats,
@@ -165,7 +177,7 @@ class LinearUncertainty:
     ) -> tuple[Floats, Floats, Floats]:
         """Means, stds and weights, as in `FittedUncertainty`; weights are 0 where the std is."""
         own = _NOTHING if prior_variance is None else self.scale**2 * prior_variance
-        found: tuple[Floats, Floats, Floats] = sigma_roads(
+        found: tuple[Floats, Floats, Floats] = std_and_weights(
             k_sum, sizes, alpha, coefficients, *self.columns, own
         )
         return found

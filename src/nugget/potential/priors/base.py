@@ -93,18 +93,12 @@ class SumPrior:
 
 def prior_settings(prior: Any) -> dict[str, Any]:
     """A prior as plain data, for model files; sums are lists of their parts."""
-    settings = registry.settings_of("prior", prior)
-    if "parts" in settings:
-        settings["parts"] = [prior_settings(part) for part in settings["parts"]]
-    return settings
+    return registry.settings_of("prior", prior)
 
 
 def prior_from_settings(settings: dict[str, Any]) -> Any:
     """The inverse of `prior_settings`."""
-    plain = dict(settings)
-    if "parts" in plain:
-        plain["parts"] = tuple(prior_from_settings(part) for part in plain["parts"])
-    return registry.from_settings("prior", plain)
+    return registry.from_settings("prior", settings)
 
 
 def as_prior(prior: Prior | Sequence[Prior] | None) -> Prior:

@@ -1,0 +1,155 @@
+"""The posterior of the inducing points' weights, with a floor and factors found by leaving out.
+
+Given the labels, the weights have the covariance (K_mm + AᵀΣ⁻¹A)⁻¹ = WWᵀ with W = U⁻¹R⁻¹, so that a
+prediction κα has the variance |κW|². It grows where structures differ from those that were learnt.
+Its size depends on noise and amplitude, which were chosen for small errors, not for honest error
+bars; so it is multiplied by a factor, and joined by what the model misses everywhere:
+
+σ² = energy²·|κW|² + N²·energy_floor² + prior²·(N − κCn)².
+
+The last term is the label-noise committee's: where no inducing point is near, it is all that is
+left, and says how wrong the mean function is. Force components have a factor and a floor of their
+own, stress components too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from nugget._compiled.arrays import Floats
+from nugget.errors import NuggetError
+from nugget.gp.labels import FORCE, STRESS
+from nugget.gp.linalg import compress_gram, inverse_gram, solve
+from nugget.gp.regression import SparseRegression
+from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.registry import registered
+
+# Directions of UW smaller than this add at most (TOLERANCE·N)²θ₀ to the variance before factors.
+TOLERANCE = 1e-7
+
+
+@registered("uncertainty")
+@dataclass(frozen=True)
+class Posterior:
+    """Factors on the posterior's standard deviation, and floors.
+
+    `energy_floor` and `prior` are in eV/atom, `force_floor` in eV/Å, `stress_floor` in eV/Å³.
+    `Potential.fit(calibrate="loo")` finds all of them.
+    """
+
+    energy: float = 1.0
+    energy_floor: float = 0.0
+    prior: float = 0.05
+    force: float = 1.0
+    force_floor: float = 0.0
+    stress: float = 1.0
+    stress_floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not (np.isfinite(value) and value >= 0):
+                raise NuggetError(f"Posterior {item.name} is {value}; it must be 0 or positive.")
+            object.__setattr__(self, item.name, float(value))
+
+    def fit(
+        self,
+        regression: SparseRegression,
+        rng: np.random.Generator | None = None,
+        environments: EnvironmentRows | None = None,
+        noise: float | None = None,
+    ) -> WeightPosterior:
+        """The posterior of a fitted regression."""
+        reg = regression
+        whitened = compress_gram(inverse_gram(reg.r), TOLERANCE)
+        shift = -reg.smooth((reg.count / reg.noise)[:, None])  # −UCn
+        both = solve(reg.upper, np.concatenate([whitened, shift], axis=1))
+        return WeightPosterior(
+            self, np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
+        )
+
+    def state_shapes(self) -> dict[str, tuple[str, ...]]:
+        """Shapes of the arrays of `WeightPosterior.state`; m is the number of inducing points."""
+        return {"w": ("m", "r"), "shift": ("m",), "scale": ()}
+
+    def from_state(self, state: dict[str, Floats]) -> WeightPosterior:
+        """A fit from the arrays of `WeightPosterior.state`, bit for bit."""
+        w, shift = (np.ascontiguousarray(state[name], float) for name in ("w", "shift"))
+        return WeightPosterior(self, w, shift, float(state["scale"]))
+
+
+@dataclass(frozen=True)
+class WeightPosterior(LinearUncertainty):
+    """Fitted W (m, r), −Cn (m,), and the settings that they are used with."""
+
+    settings: Posterior
+    w: Floats
+    shift: Floats
+    scale: float = 1.0
+
+    has_members: ClassVar[bool] = True
+    level_names: ClassVar[tuple[str, ...]] = ("energy", "energy_floor", "prior")
+
+    def with_scale(self, scale: float) -> WeightPosterior:
+        """The same fit with every standard deviation multiplied by `scale`."""
+        return replace(self, scale=float(scale))
+
+    def with_levels(self, **levels: float) -> WeightPosterior:
+        """The same fit with other factors and floors; no refit."""
+        return replace(self, settings=replace(self.settings, **levels))
+
+    def calibrated_as(self, old: WeightPosterior) -> WeightPosterior:
+        """This fit with the factors and floors of an older one."""
+        return replace(self, settings=old.settings, scale=old.scale)
+
+    @cached_property
+    def weights(self) -> tuple[Floats, Floats]:
+        """(W, ρ) of energies; the last two columns are the floor and the prior."""
+        s = self.settings
+        columns = [s.energy * self.w, np.zeros((len(self.w), 1)), s.prior * self.shift[:, None]]
+        rho = np.zeros(self.w.shape[1] + 2)
+        rho[-2:] = s.energy_floor, s.prior
+        return self.scale * np.concatenate(columns, axis=1), self.scale * rho
+
+    def derivative_std(
+        self, rows: Floats, kind: int, prior_variance: Floats | None = None
+    ) -> Floats:
+        """Standard deviations (p,) of force or stress components."""
+        s = self.settings
+        factor, floor = {FORCE: (s.force, s.force_floor), STRESS: (s.stress, s.stress_floor)}[kind]
+        square = factor**2 * self.variance(rows) + floor**2 + (s.prior * (rows @ self.shift)) ** 2
+        return self.scale * np.sqrt(square)
+
+    def variance(self, rows: Floats) -> Floats:
+        """|rows·W|² (p,), before factors and floors."""
+        delta = rows @ self.w
+        found: Floats = np.einsum("ij,ij->i", delta, delta)
+        return found
+
+    def unit_gram(self, k_sum: Floats, sizes: Floats) -> Floats:
+        """(B, 3, 3), diagonal, with σ² = scale²·sᵀGs for s in the order of `level_names`."""
+        gram = np.zeros((len(k_sum), 3, 3))
+        gram[:, 0, 0] = self.variance(k_sum)
+        gram[:, 1, 1] = sizes**2
+        gram[:, 2, 2] = (sizes + k_sum @ self.shift) ** 2
+        return gram
+
+    def members(
+        self, alpha: Floats, rng: np.random.Generator, n: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Weights (n, m) and shifts per atom (n,) of surfaces drawn from the posterior.
+
+        The floor is no surface: it says what no surface of this model can follow.
+        """
+        w, rho = self.weights
+        kept = np.arange(len(rho)) != len(rho) - 2
+        draws = rng.standard_normal((10 if n is None else n, len(rho) - 1))
+        return alpha + draws @ w[:, kept].T, draws @ rho[kept]
+
+    def state(self) -> dict[str, Floats]:
+        """Plain arrays that `Posterior.from_state` turns back into the same fit."""
+        return {"w": self.w, "shift": self.shift, "scale": np.array(self.scale)}
