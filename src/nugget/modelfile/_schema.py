@@ -98,31 +98,36 @@ def check_arrays(header: Mapping[str, Any], arrays: Arrays, potential: Potential
         raise Damaged("its summary does not fit its arrays")
     if ("regression/r" in arrays) != ("regression/z" in arrays):
         raise Damaged("regression/r and regression/z belong together")
-    if not lean and ("regression/r" in arrays) == ("regression/whitened" in arrays):
-        raise Damaged("it must hold either regression/r or regression/whitened")
+    if not (lean or "regression/r" in arrays or "regression/whitened" in arrays):  # or both
+        raise Damaged("regression/r and regression/whitened are missing")
     _check_uncertainty(arrays, potential, sizes)
     for name, array in arrays.items():
         if not _finite(array, may_lack=name in _MAY_LACK):
             raise Damaged(f"{name} holds numbers that are not finite")
-    wrong_values = _wrong_inducing if lean else _wrong_values
+    wrong_values = _wrong_always if lean else _wrong_values
     for sentence, wrong in wrong_values(arrays, potential):
         if wrong:
             raise Damaged(sentence)
 
 
-def _wrong_inducing(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, Any]]:
+def _wrong_always(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, Any]]:
     yield "it has no inducing points", len(arrays["inducing/z"]) == 0
     yield (
         "inducing/group names species that there are not",
         not _within(arrays["inducing/group"], 0, len(potential.descriptor.species) - 1),
     )
+    for name in ("regression/noise", "regression/amplitude", "uncertainty/scale"):
+        yield (
+            f"{name} is not positive, or beyond all measure",
+            name in arrays and not _moderate(arrays[name]),
+        )
 
 
 def _wrong_values(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, Any]]:
     a = arrays
     species, offsets = potential.descriptor.species, a["training/offsets"]
     known = [atomic_numbers[symbol] for symbol in species]
-    yield from _wrong_inducing(arrays, potential)
+    yield from _wrong_always(arrays, potential)
     yield "it has no training structures", len(offsets) < 2
     yield (
         "training/offsets do not ascend from 0 to the number of atoms",
@@ -141,11 +146,6 @@ def _wrong_values(arrays: Arrays, potential: Potential) -> Iterator[tuple[str, A
         not np.isin(a["regression/kind"], (0.0, 1.0, 2.0)).all(),
     )
     yield "regression/count is negative", (a["regression/count"] < 0).any()
-    for name in ("regression/noise", "regression/amplitude", "uncertainty/scale"):
-        yield (
-            f"{name} is not positive, or beyond all measure",
-            name in a and not ((a[name] > 0) & (a[name] < _HUGE)).all(),
-        )
     yield "regression/jitter is negative", a["regression/jitter"] < 0
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     for name, rows in (("labels/forces", owner), ("labels/stress", np.arange(len(offsets) - 1))):
@@ -262,6 +262,10 @@ def _finite(array: NDArray[Any], may_lack: bool) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(array)  # one pass without a temporary array
     return bool(np.isfinite(total) or np.isfinite(array).all())
+
+
+def _moderate(array: NDArray[Any]) -> bool:
+    return bool(((array > 0) & (array < _HUGE)).all())
 
 
 def _within(array: NDArray[Any], low: int, high: int) -> bool:
