@@ -16,7 +16,7 @@ from outcomes import READ, REFUSED, SAME, attempt, in_children, judge
 from systems import gold_cluster
 
 from nugget import CUR, SOAP, LabelNoise, Potential, ProjectedProcess
-from nugget.modelfile import _archive, load
+from nugget.modelfile import _archive, load, save
 from nugget.potential.priors import Repulsion, SpeciesEnergies
 
 TEST = [gold_cluster(8, 99), gold_cluster(5, 98)]
@@ -45,7 +45,8 @@ def models(tmp_path_factory) -> list[bytes]:
         pot.fit(train).save(folder / f"{k}.model")
         numbers(folder / f"{k}.model", learn=True)  # all loops are compiled before children start
         found.append((folder / f"{k}.model").read_bytes())
-    return found
+    save(pot, folder / "lean.model", lean=True)
+    return [*found, (folder / "lean.model").read_bytes()]
 
 
 def numbers(path: Path, learn: bool = False) -> list:
