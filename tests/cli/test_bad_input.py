@@ -331,7 +331,7 @@ def test_full_disks(here, model):
 
 
 def test_terminals_without_greek(here, model):
-    commands: list[tuple] = [(command.__name__, "--help") for command in COMMANDS]
+    commands: list[tuple] = [(command.__name__.replace("_", "-"), "--help") for command in COMMANDS]
     commands += [
         ("info", model), ("predict", model, "test.extxyz"), ("engines",),
         ("evaluate", model, "test.extxyz", "--resamples", 0),
