@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 from ase.build import bulk, fcc111, molecule
-from ase.calculators.calculator import Calculator
+from ase.calculators.calculator import CalculationFailed, Calculator
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.optimize import BFGS, LBFGS, GPMin
@@ -131,9 +131,12 @@ SYSTEMS: dict[str, tuple[str, Starts]] = {
 def ours(image: Atoms, make: Make, probes: int) -> tuple[int, float, bool]:
     calculator = make()
 
-    def evaluate(atoms: Atoms) -> Atoms:
-        energy = calculator.get_potential_energy(atoms)
-        forces = calculator.get_forces(atoms)
+    def evaluate(atoms: Atoms) -> Atoms | None:
+        try:
+            energy = calculator.get_potential_energy(atoms)
+            forces = calculator.get_forces(atoms)
+        except CalculationFailed:
+            return None
         atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
         return atoms
 
@@ -145,7 +148,10 @@ def ase(optimiser: Any, image: Atoms, make: Make) -> tuple[int, float, bool]:
     atoms = image.copy()
     atoms.calc = make()
     run = optimiser(atoms, logfile=None)
-    converged = run.run(fmax=FMAX, steps=GPMIN_STEPS if optimiser is GPMin else STEPS)
+    try:
+        converged = run.run(fmax=FMAX, steps=GPMIN_STEPS if optimiser is GPMin else STEPS)
+    except CalculationFailed:
+        return run.nsteps + 1, float("nan"), False
     return run.nsteps + 1, float(atoms.get_potential_energy()), bool(converged)
 
 
@@ -165,12 +171,17 @@ def measure(name: str, starts: int, seed: int, methods: list[str]) -> dict[str, 
         return make_calculator(engine)
 
     rng = np.random.default_rng([seed, list(SYSTEMS).index(name)])
-    images = [build(rng, k, make) for k in range(starts)]
-    forces = []
-    for image in images:
-        atoms = image.copy()
-        atoms.calc = make()
-        forces.append(float(np.linalg.norm(atoms.get_forces(), axis=1).max()))
+    images: list[Atoms] = []
+    forces: list[float] = []
+    while len(images) < starts:
+        try:
+            image = build(rng, len(images), make)
+            atoms = image.copy()
+            atoms.calc = make()
+            forces.append(float(np.linalg.norm(atoms.get_forces(), axis=1).max()))
+        except CalculationFailed:  # a start that the engine cannot compute is drawn anew
+            continue
+        images.append(image)
     rows: dict[str, Any] = {}
     for method in methods:
         counts, energies, converged = zip(
