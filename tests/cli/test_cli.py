@@ -22,6 +22,7 @@ from nugget.cli.fit import fit as fit_command
 from nugget.cli.main import app
 from nugget.datafiles import read_images, write_images
 from nugget.modelfile import read_header
+from nugget.potential import gradient_check
 from nugget.presets import CANDIDATES, PRESETS
 
 
@@ -300,7 +301,7 @@ def test_info(here):
         assert word in text
 
 
-def test_check(here):
+def test_check(here, monkeypatch):
     found = parsed("check", here / "slab.model", here / "slabs.extxyz", "-i", "0:2")
     assert found["passed"]
     assert [c["name"] for c in found["checks"]] == [
@@ -310,7 +311,9 @@ def test_check(here):
     assert "ok" in text
     assert "stress" not in text
     arguments = ("check", here / "au.model", here / "test.extxyz", "-i", "0")
-    assert "WRONG" in nugget(*arguments, "--tolerance", 1e-14, code=1).stdout
+    twice = tuple((distance, 2 * weight) for distance, weight in gradient_check._STENCIL)
+    monkeypatch.setattr(gradient_check, "_STENCIL", twice)
+    assert "WRONG" in nugget(*arguments, code=1).stdout
     assert not parsed(*arguments, "--tolerance", 1e-14, code=1)["passed"]
 
 

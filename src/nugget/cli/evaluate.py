@@ -242,15 +242,15 @@ def _print_groups(by: str, split: dict[str, dict[str, float]]) -> None:
     shown = list(split.items())[:_GROUPS]
     more = f" (the {_GROUPS} largest of {len(split)})" if len(split) > _GROUPS else ""
     with_forces = any("force_mae" in group for _, group in shown)
-    columns = [by, "structures", "MAE, meV/atom", "within 1 σ", "within 2 σ"]
-    columns += ["force MAE, eV/Å", "within 1 σ", "within 2 σ"] if with_forces else []
+    columns = [by, "number", "meV/atom", "in 1 σ", "in 2 σ"]
+    columns += ["eV/Å", "in 1 σ", "in 2 σ"] if with_forces else []
     rows = []
     for name, group in shown:
-        row = [name, group["structures"], f"{1e3 * group['energy_mae']:.4g}"]
+        row = [name, group["structures"], f"{1e3 * group['energy_mae']:.3g}"]
         row += [f"{group[key]:.0%}" for key in ("within_1", "within_2")]
         if with_forces:
-            row.append(number(group.get("force_mae"), 4))
+            row.append(number(group.get("force_mae"), 2))
             shares = [group.get(f"force_within_{k}") for k in (1, 2)]
             row += ["–" if share is None else f"{share:.0%}" for share in shares]
         rows.append(row)
-    table(f"By {by}{more}", columns, rows)
+    table(f"MAE and coverage by {by}{more}", columns, rows)
