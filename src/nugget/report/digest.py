@@ -128,5 +128,5 @@ def plain_line(status: Status) -> str:
         expected = f"  expected {record.predicted:.3f} ± {bar:.3f}"
     return (
         f"{head} {mark} {record.energy:.4f} eV  best {best.energy:.4f} eV{expected}  "
-        f"{record.generator}"
+        f"{record.generator}{', to explore' if record.purpose == 'explore' else ''}"
     )

@@ -112,6 +112,13 @@ class SearchConfig(Section):
         "improvement; auto: lcb one at a time, thompson with several in flight",
     )
     acquisition_options: Options = _options("acquisition")
+    explore: int = Field(
+        4,
+        ge=0,
+        description="rounds of candidates before an evaluation is spent on what is unlike the "
+        "known structures, when none promises to be lower; 0: never",
+    )
+    explore_kappa: float = Field(8.0, ge=0, description="weight of std in that choice")
     calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")

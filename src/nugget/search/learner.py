@@ -27,10 +27,12 @@ from nugget.search.acquisition import Acquisition, choose_acquisition, make_acqu
 from nugget.search.config import Config
 from nugget.search.model import make_potential
 from nugget.search.parents import SELECTORS
-from nugget.search.store import Record
+from nugget.search.store import Purpose, Record
 
 # Rounds of new candidates before a search says that there is nothing new to find.
 _ROUNDS = 10
+# An improvement that is worth an evaluation, eV.
+_GAIN = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ class Proposal:
     std: float | None = None  # before rescaling
     scale: float = 1.0
     acquisition: float | None = None
+    purpose: Purpose = "start"
 
 
 class Learner:
@@ -154,15 +157,29 @@ class Learner:
             return self._unlearned(rng)
         parents = self._parents(rng)
         surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
-        for _ in range(_ROUNDS):
-            start = self._candidates(rng, parents)
-            pool = self._relax(start, surface)
+        rounds = self.config.search.explore if self.config.search.kappa else 0
+        pool: list[Atoms] = []
+        for k in range(1, _ROUNDS + 1):
+            start = self._candidates(rng, parents if k % 2 else [])
+            relaxed = self._relax(start, surface)
             for _ in range(self.config.search.hops):
-                pool += self._relax(self._hop(rng, pool), surface)
-            proposal = self._choose(pool) or self._choose(start)
-            if proposal is not None:
+                relaxed += self._relax(self._hop(rng, relaxed), surface)
+            pool += relaxed
+            proposal = self._choose(pool)
+            if proposal is not None and (not rounds or self._promises(proposal)):
                 return proposal
+            if k >= rounds:
+                proposal = (proposal and self._choose(pool, "explore")) or self._choose(start)
+                if proposal is not None:
+                    return proposal
         return None
+
+    def _promises(self, proposal: Proposal) -> bool:
+        """May this be lower than all that is known, as far as the model can tell?"""
+        assert proposal.predicted is not None
+        assert proposal.std is not None
+        bar = self.config.search.kappa * self.scale * proposal.std
+        return proposal.predicted - bar < self.best_energy - _GAIN
 
     def _candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
         made = (
@@ -231,12 +248,17 @@ class Learner:
     def _score(self, energy: Floats, std: Floats) -> Floats:
         return self.acquisition.score(energy, self.scale * std, self.best_energy)
 
-    def _choose(self, pool: list[Atoms]) -> Proposal | None:
-        """The best of the pool that is not known yet; None if all are."""
+    def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
+        """The best of the pool that is not known yet; None if all are.
+
+        To explore is to give σ more weight: what the model knows least among what may be low.
+        """
         if not pool:
             return None
         energy, std = self._predict(pool)
         scores = self._score(energy, std)
+        if purpose == "explore":
+            scores = energy - self.config.search.explore_kappa * self.scale * std
         order = np.argsort(scores, kind="stable")
         for k in order:
             if self.known.find(pool[k], float(energy[k])) is None:
@@ -247,5 +269,6 @@ class Learner:
                     std=float(std[k]),
                     scale=self.scale,
                     acquisition=float(scores[k]),
+                    purpose=purpose,
                 )
         return None

@@ -27,6 +27,7 @@ def make_pending(
         scale=proposal.scale,
         kappa=kappa,
         acquisition=proposal.acquisition,
+        purpose=proposal.purpose,
         surrogate_seconds=seconds,
         proposal=ordinal,
         n_observed=n_observed,

@@ -71,7 +71,7 @@ def _differing(record: Record, again: Proposal | None, relaxed: bool) -> list[st
     """The parts that are not the same bits."""
     if again is None:
         return ["all parts (nothing is proposed now)"]
-    names = ("generator", "predicted", "std", "scale", "acquisition")
+    names = ("generator", "predicted", "std", "scale", "acquisition", "purpose")
     odd = [name for name in names if getattr(record, name) != getattr(again, name)]
     # Where the engine relaxed a structure, early databases hold only the result.
     unknown = relaxed and record.proposed_positions is None and record.ok

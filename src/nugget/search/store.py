@@ -40,6 +40,11 @@ BEST, MINIMA = "best.extxyz", "minima.extxyz"
 UNFINISHED = -1
 
 
+#: Why a structure was evaluated: before there was a model, to find a lower one, or to learn about
+#: what is unlike the known ones when nothing promises to be lower.
+Purpose = Literal["start", "improve", "explore"]
+
+
 @dataclass(frozen=True, eq=False)
 class Record:
     """One evaluation: the proposal, the prediction, the result.
@@ -58,6 +63,7 @@ class Record:
     scale: float = 1.0  # factor of the online calibration at the time
     kappa: float = 0.0
     acquisition: float | None = None
+    purpose: Purpose = "start"
     engine_seconds: float = 0.0
     surrogate_seconds: float = 0.0
     proposal: int = UNFINISHED  # order of proposal

@@ -1,0 +1,205 @@
+"""How often and how soon searches find the lowest structures: many landscapes, paired seeds.
+
+    python benchmarks/landscapes/run.py --set tuning --seeds 5 --variants "default;before" -j 2
+    python benchmarks/landscapes/run.py --systems Au20 LJ38 --first 1000 --seeds 20
+
+Every search is a directory below --out and is continued if it was interrupted. It ends when its
+reference is found: the bonds and, relaxed with the engine, the energy within 0.05 eV. Prints
+success with Wilson intervals, medians of Kaplan and Meier, ratios of evaluations paired by seed
+(searches without success count with their budget) and writes results/landscapes_NAME.json and .png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+
+import common  # noqa: E402  first: it sets one thread
+import numpy as np  # noqa: E402
+from systems import SYSTEMS, reference_file, settings  # noqa: E402
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "before": {"search.explore": 0},
+    "forces": {"model.use_forces": True},
+    "energies": {"model.use_forces": False},
+    "forces, before": {"model.use_forces": True, "search.explore": 0},
+    "no symmetric": {"search.generators": {"symmetric": 0.0}},
+    "forces, no symmetric": {"model.use_forces": True, "search.generators": {"symmetric": 0.0}},
+}
+
+
+def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
+    """One search, from where it stands."""
+    from nugget.search import Search, make_config
+    from nugget.search.config import DEFAULT_GENERATORS
+
+    name, variant, seed, out, budget = job
+    folder = Path(out) / name.replace(" ", "-") / variant.replace(" ", "-").replace(",", "")
+    directory = folder / f"seed{seed}"
+    if (directory / "config.toml").exists():
+        search = Search.resume(directory)
+    else:
+        tree = settings(name, folder)
+        tree["search"].update(seed=seed, reference=str(reference_file(name)))
+        if budget is not None:
+            tree["search"]["budget"] = budget
+        for key, value in VARIANTS[variant].items():
+            section, option = key.split(".")
+            generators = {**DEFAULT_GENERATORS, **value} if option == "generators" else value
+            tree[section][option] = generators
+        search = Search.create(make_config(tree), directory)
+    result = search.run()
+    good = [record for record in search.store.records() if record.ok]
+    early = [r for r in good[5:40] if r.predicted is not None and r.std]
+    z = [(r.energy - r.predicted) / (r.scale * r.std) for r in early]  # type: ignore[operator]
+    lowest = min([r.energy for r in good] + [one.energy for one in result.minima])
+    reference = min(atoms.get_potential_energy() for atoms in search.references)
+    return {
+        "system": name,
+        "variant": variant,
+        "seed": seed,
+        "found": result.found,
+        "evaluations": result.evaluations,
+        "above": lowest - reference,
+        "explored": sum(r.purpose == "explore" for r in good),
+        "rms_z": float(np.sqrt(np.mean(np.square(z)))) if z else None,
+        "engine_seconds": sum(r.engine_seconds for r in good),
+        "surrogate_seconds": sum(r.surrogate_seconds for r in good),
+    }
+
+
+def summarise(rows: list[dict[str, Any]]) -> list[list[object]]:
+    from nugget.campaign import KaplanMeier, wilson
+
+    table: list[list[object]] = []
+    for name in dict.fromkeys(row["system"] for row in rows):
+        own = [row for row in rows if row["system"] == name]
+        for variant in dict.fromkeys(row["variant"] for row in own):
+            some = [row for row in own if row["variant"] == variant]
+            hits = sum(row["found"] for row in some)
+            low, high = wilson(hits, len(some))
+            curve = KaplanMeier.of([r["evaluations"] for r in some], [r["found"] for r in some])
+            zs = [row["rms_z"] for row in some if row["rms_z"] is not None]
+            steps = sum(row["evaluations"] for row in some)
+            times = [1e3 * sum(row[f"{p}_seconds"] for row in some) / steps for p in PARTS]
+            table.append(
+                [
+                    name,
+                    variant,
+                    f"{hits}/{len(some)}",
+                    f"{low:.0%}–{high:.0%}",
+                    curve.median or "–",
+                    f"{np.median(zs):.2f}" if zs else "–",
+                    *(f"{t:.0f}" for t in times),
+                ]
+            )
+    return table
+
+
+PARTS = ("engine", "surrogate")
+
+
+def ratios(rows: list[dict[str, Any]], above: str, below: str) -> dict[str, Any] | None:
+    """Geometric mean over systems of the paired ratio of evaluations, with a bootstrap interval."""
+    found = {(r["system"], r["variant"], r["seed"]): r["evaluations"] for r in rows}
+    logs: dict[str, list[float]] = {}
+    for (system, variant, seed), count in found.items():
+        if variant == above and (system, below, seed) in found:
+            logs.setdefault(system, []).append(np.log(count / found[system, below, seed]))
+    if not logs:
+        return None
+    rng = np.random.default_rng(0)
+    draws = [
+        np.mean([np.mean(rng.choice(values, len(values))) for values in logs.values()])
+        for _ in range(2000)
+    ]
+    low, high = np.exp(np.quantile(draws, [0.025, 0.975]))
+    return {
+        "ratio": float(np.exp(np.mean([np.mean(v) for v in logs.values()]))),
+        "interval": [float(low), float(high)],
+        "systems": {name: float(np.exp(np.mean(v))) for name, v in logs.items()},
+    }
+
+
+def figure(rows: list[dict[str, Any]], path: Path) -> None:
+    """Share of searches that have succeeded against evaluations, one panel per system."""
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(row["system"] for row in rows))
+    columns = min(4, len(names))
+    lines = -(-len(names) // columns)
+    fig, axes = plt.subplots(lines, columns, figsize=(3 * columns, 2.4 * lines), squeeze=False)
+    for ax, name in zip(axes.flat, names, strict=False):
+        own = [row for row in rows if row["system"] == name]
+        end = max(row["evaluations"] for row in own)
+        for variant in dict.fromkeys(row["variant"] for row in own):
+            some = [row for row in own if row["variant"] == variant]
+            hits = sorted(row["evaluations"] for row in some if row["found"])
+            share = [k / len(some) for k in range(len(hits) + 1)]
+            ax.step([0, *hits, end], [*share, share[-1]], where="post", label=variant)
+        ax.set(title=name, ylim=(0, 1.02), xlim=(0, end))
+    for ax in axes[-1]:
+        ax.set_xlabel("evaluations")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("share found")
+    for ax in axes.flat[len(names) :]:
+        ax.set_visible(False)
+    axes.flat[0].legend(fontsize=8)
+    fig.tight_layout()
+    fig.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--set", choices=["tuning", "verification"], default="tuning")
+    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), help="instead of --set")
+    parser.add_argument("--variants", default="default;before", help="; ".join(VARIANTS))
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--budget", type=int)
+    parser.add_argument("-j", "--processes", type=int, default=1)
+    parser.add_argument("--out", default="runs/landscapes")
+    parser.add_argument("--name", help="results/landscapes_NAME.json; default: the set")
+    args = parser.parse_args()
+    names = args.systems or [name for name, one in SYSTEMS.items() if one.set == args.set]
+    variants = args.variants.split(";")
+    jobs = [
+        (name, variant, seed, args.out, args.budget)
+        for name in names
+        for seed in range(args.first, args.first + args.seeds)
+        for variant in variants
+    ]
+    rows = []
+    with ProcessPoolExecutor(args.processes) as pool:
+        for row in pool.map(one, jobs):
+            rows.append(row)
+            print(
+                f"{row['system']:9} {row['variant']:14} seed {row['seed']:4d}: "
+                f"{'found at' if row['found'] else 'not in'} {row['evaluations']}, "
+                f"best {row['above']:+.3f} eV, {row['explored']} to explore",
+                flush=True,
+            )
+    header = [
+        "system", "variant", "found", "95 %", "median", "rms z", "engine ms", "surrogate ms",
+    ]  # fmt: skip
+    common.table("Success within the budget", header, summarise(rows))
+    compared = {other: ratios(rows, variants[0], other) for other in variants[1:]}
+    for other, found in compared.items():
+        if found is not None:
+            print(f"evaluations, {variants[0]} / {other}: {found}")
+    name = f"landscapes_{args.name or args.set}"
+    common.save(name, {"rows": rows, "ratios": compared})
+    figure(rows, common.RESULTS / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
