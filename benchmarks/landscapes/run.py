@@ -28,7 +28,11 @@ from systems import SYSTEMS, reference_file, settings  # noqa: E402
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "before": {"search.explore": 0},
+    "before": {"search.explore": 0, "search.scale_limit": 20.0},
+    "x1": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 20.0},
+    "x2": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 2.0},
+    "x3": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 1.0},
+    "x4": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 0.5},
     "forces": {"model.use_forces": True},
     "energies": {"model.use_forces": False},
     "forces, before": {"model.use_forces": True, "search.explore": 0},

@@ -7,6 +7,7 @@ import pytest
 from ase import Atoms
 from ase.build import add_adsorbate, fcc100
 from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.optimize import BFGS
 from systems import gold_cluster
@@ -67,3 +68,23 @@ def test_going_on_from_what_was_observed_proposes_the_same() -> None:
     for atoms in seen:
         second.observe(atoms)
     np.testing.assert_array_equal(first.propose().positions, second.propose().positions)
+
+
+def test_an_engine_that_goes_astray_is_not_followed():
+    """A false SCF solution: far lower, with forces to match. It counts as a failure."""
+    truth, wrong = EMT(), [0]
+
+    def evaluate(atoms: Atoms) -> Atoms:
+        energy, forces = truth.get_potential_energy(atoms), truth.get_forces(atoms)
+        wrong[0] += 1
+        if wrong[0] in (2, 5):
+            energy, forces = energy - 1e4, 1e4 * (1.0 + forces)
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
+        return atoms
+
+    start = gold_cluster(8, 0)
+    honest = relax_with_engine([start], evaluated, 0.05, 100)[0]
+    done = relax_with_engine([start], evaluate, 0.05, 100)[0]
+    assert wrong[0] >= 5
+    assert done.converged
+    assert done.energy == pytest.approx(honest.energy, abs=0.02)

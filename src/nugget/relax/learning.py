@@ -26,6 +26,7 @@ FIRST, LONGEST, SHORTEST = 0.3, 0.6, 2e-3  # Å: how far a coordinate may move i
 RISE = 1e-3  # eV: less is an engine's round-off
 MAX_LABELS = 2000  # numbers that the model learns from; more would cost more than they tell
 MAX_FAILURES = 4
+ABSURD = 50.0  # times larger forces at a lower energy: a calculation that went astray
 GAIN = 5e-3  # eV: a minimum is one where the model promises no more than this
 FEW = 3  # points from which a model promises nothing yet
 PROBE = 0.15  # Å: how far atoms are moved along a soft mode to see whether it is one of a saddle
@@ -121,11 +122,14 @@ class LearningRelaxation:
 
     def _learn(self, atoms: Atoms) -> None:
         results = atoms.calc.results
-        self._failures = 0
         x = atoms.positions[self.free]
         point = Point(x, float(results["energy"]), -np.asarray(results["forces"])[self.free])
-        self.points.append(point)
         before = self._lowest
+        if before is not None and self._absurd(point, before):
+            self._failed()
+            return
+        self._failures = 0
+        self.points.append(point)
         allowed = RISE if self._largest(point.gradient) <= self.fmax else 0.0
         if before is None or point.energy < before.energy + allowed:
             self._reach = min(1.5 * self._reach, LONGEST) if before is not None else FIRST
@@ -139,6 +143,13 @@ class LearningRelaxation:
             self._trial = self._doubt(self._lowest or point) if self.probes else None
             if self._trial is None:
                 self.reason = "converged"
+
+    def _absurd(self, point: Point, before: Point) -> bool:
+        """Lower, with forces out of all proportion: no way down ends on a slope like that."""
+        fmax = self._largest(point.gradient)
+        return point.energy < before.energy and fmax > ABSURD * max(
+            self._largest(before.gradient), 1.0
+        )
 
     @property
     def _small(self) -> bool:

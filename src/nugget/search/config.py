@@ -119,6 +119,8 @@ class SearchConfig(Section):
         "known structures, when none promises to be lower; 0: never",
     )
     explore_kappa: float = Field(8.0, ge=0, description="weight of std in that choice")
+    explore_share: float = Field(1.0, gt=0, le=1, description="the lowest share of candidates")
+    scale_limit: float = Field(20.0, gt=0, description="limit of the factor on std in choices")
     calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")

@@ -156,7 +156,7 @@ class Learner:
         if not self.potential.is_fitted:
             return self._unlearned(rng)
         parents = self._parents(rng)
-        surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
+        surface = self.acquisition.surface(self.potential, self._weight, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
         pool: list[Atoms] = []
         for k in range(1, _ROUNDS + 1):
@@ -178,7 +178,7 @@ class Learner:
         """May this be lower than all that is known, as far as the model can tell?"""
         assert proposal.predicted is not None
         assert proposal.std is not None
-        bar = self.config.search.kappa * self.scale * proposal.std
+        bar = self.config.search.kappa * self._weight * proposal.std
         return proposal.predicted - bar < self.best_energy - _GAIN
 
     def _candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
@@ -191,6 +191,11 @@ class Learner:
     def scale(self) -> float:
         """Factor on σ that makes the search's own past predictions calibrated."""
         return self.online.scale if self.config.search.calibrate else 1.0
+
+    @property
+    def _weight(self) -> float:
+        """The factor on σ in choices."""
+        return min(self.scale, self.config.search.scale_limit)
 
     def _unlearned(self, rng: np.random.Generator) -> Proposal | None:
         """Before there is a model: a generated structure that is new."""
@@ -246,7 +251,7 @@ class Learner:
         return found.energy, found.energy_uncertainty
 
     def _score(self, energy: Floats, std: Floats) -> Floats:
-        return self.acquisition.score(energy, self.scale * std, self.best_energy)
+        return self.acquisition.score(energy, self._weight * std, self.best_energy)
 
     def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
         """The best of the pool that is not known yet; None if all are.
@@ -258,7 +263,9 @@ class Learner:
         energy, std = self._predict(pool)
         scores = self._score(energy, std)
         if purpose == "explore":
-            scores = energy - self.config.search.explore_kappa * self.scale * std
+            low = energy <= np.quantile(energy, self.config.search.explore_share)
+            wide = self.config.search.explore_kappa * self._weight * std
+            scores = np.where(low, energy - wide, np.inf)
         order = np.argsort(scores, kind="stable")
         for k in order:
             if self.known.find(pool[k], float(energy[k])) is None:
