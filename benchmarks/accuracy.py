@@ -173,6 +173,11 @@ def sets(
             one |= {f"out_{k}": v for k, v in honesty(potential, outside).items()}
             both = residuals(potential, inside + outside)
             one["spearman"] = spearman(both.y_true, both.y_pred, both.y_std)
+            # What it would be if errors were drawn from these very error bars.
+            draws = np.random.default_rng(0).normal(size=(50, len(both.y_std))) * both.y_std
+            one["spearman_ceiling"] = float(
+                np.mean([spearman(both.y_pred + d, both.y_pred, both.y_std) for d in draws])
+            )
             results.append(one)
             print(
                 {k: round(v, 4) if isinstance(v, float) else v for k, v in one.items()}, flush=True
@@ -180,7 +185,7 @@ def sets(
     keys = [
         *(f"{where}_{kind}_{what}" for where in ("in", "out") for kind in ("energy", "force")
           for what in ("mae", "1", "2", "rms")),
-        "spearman",
+        "spearman", "spearman_ceiling",
     ]  # fmt: skip
     rows = []
     for name in names:

@@ -28,16 +28,16 @@ from systems import SYSTEMS, reference_file, settings  # noqa: E402
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "before": {"search.explore": 0, "search.scale_limit": 20.0},
-    "x1": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 20.0},
-    "x2": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 2.0},
-    "x3": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 1.0},
-    "x4": {"search.explore": 4, "search.explore_share": 0.3, "search.scale_limit": 0.5},
-    "forces": {"model.use_forces": True},
+    # The defaults of version 0.1.
+    "before": {
+        "model.use_forces": False,
+        "model.n_max": 3,
+        "model.l_max": 2,
+        "search.explore": 0,
+    },
     "energies": {"model.use_forces": False},
-    "forces, before": {"model.use_forces": True, "search.explore": 0},
+    "no exploring": {"search.explore": 0},
     "no symmetric": {"search.generators": {"symmetric": 0.0}},
-    "forces, no symmetric": {"model.use_forces": True, "search.generators": {"symmetric": 0.0}},
 }
 
 

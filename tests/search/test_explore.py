@@ -47,14 +47,15 @@ def test_improvement_is_promised_or_not(explored: list[Record]) -> None:
         assert record.predicted is not None
         assert record.std is not None
         if record.purpose == "improve":
-            bound = record.predicted - record.kappa * min(record.scale, LIMIT) * record.std
+            bound = record.predicted - record.kappa * record.scale * record.std
             assert bound < best
 
 
 def test_exploring_goes_where_the_model_knows_less(explored: list[Record]) -> None:
     later = explored[8:]
     bars = {
-        purpose: [r.std for r in later if r.purpose == purpose] for purpose in ("improve", "explore")
+        purpose: [r.std for r in later if r.purpose == purpose]
+        for purpose in ("improve", "explore")
     }
     assert np.median(bars["explore"]) > np.median(bars["improve"] or [0.0])
 
@@ -63,6 +64,3 @@ def test_exploring_goes_where_the_model_knows_less(explored: list[Record]) -> No
 def test_never_if_it_is_not_wanted(tmp_path: Path, choice: dict[str, float]) -> None:
     records = searched(tmp_path / "run", budget=10, **choice)
     assert "explore" not in {record.purpose for record in records}
-
-
-LIMIT = 1.0

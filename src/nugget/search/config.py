@@ -65,18 +65,15 @@ class ModelConfig(Section):
     """The surrogate."""
 
     cutoff: float = Field(6.0, gt=1, description="radius of an atomic environment, Å")
-    n_max: int = Field(3, ge=1, le=20, description="radial functions of SOAP")
-    l_max: int = Field(2, ge=0, le=20, description="angular momenta of SOAP")
+    n_max: int = Field(4, ge=1, le=20, description="radial functions of SOAP")
+    l_max: int = Field(3, ge=0, le=20, description="angular momenta of SOAP")
     sigma: float = Field(1.0, gt=0, description="width of an atom in SOAP, Å")
     length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
     force_noise: float = Field(
-        0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search overconfident"
+        0.2, gt=0, description="misfit of forces, eV/Å; smaller makes the search overconfident"
     )
-    use_forces: bool = Field(
-        False,
-        description="learn from forces too: better on simple surfaces, worse on gold clusters",
-    )
+    use_forces: bool = Field(True, description="learn from forces too, where the engine has them")
     max_points: int = Field(1000, ge=10, description="inducing points at the most")
     members: int | None = Field(None, ge=1, description="sampled members; none: the exact limit")
     label_noise: float = Field(0.02, ge=0, description="label noise of the committee, eV/atom")
@@ -118,9 +115,6 @@ class SearchConfig(Section):
         description="rounds of candidates before an evaluation is spent on what is unlike the "
         "known structures, when none promises to be lower; 0: never",
     )
-    explore_kappa: float = Field(8.0, ge=0, description="weight of std in that choice")
-    explore_share: float = Field(1.0, gt=0, le=1, description="the lowest share of candidates")
-    scale_limit: float = Field(20.0, gt=0, description="limit of the factor on std in choices")
     calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")

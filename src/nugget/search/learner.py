@@ -33,6 +33,9 @@ from nugget.search.store import Purpose, Record
 _ROUNDS = 10
 # An improvement that is worth an evaluation, eV.
 _GAIN = 0.02
+# To explore: weight of σ, among the share of candidates with the lowest energies. Without that
+# limit the weight leads to structures that are merely bad (20 eV above the best of Au20).
+_EXPLORE_KAPPA, _EXPLORE_SHARE = 8.0, 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +99,8 @@ class Learner:
         else:
             self._waiting.append(record.atoms)
             if len(self._waiting) >= self.config.search.initial:
-                self.potential.fit(self._waiting, use_forces=self.config.model.use_forces)
+                use_forces = None if self.config.model.use_forces else False  # where they are
+                self.potential.fit(self._waiting, use_forces=use_forces)
                 self._waiting = []
 
     @property
@@ -156,7 +160,7 @@ class Learner:
         if not self.potential.is_fitted:
             return self._unlearned(rng)
         parents = self._parents(rng)
-        surface = self.acquisition.surface(self.potential, self._weight, rng, self.best_energy)
+        surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
         pool: list[Atoms] = []
         for k in range(1, _ROUNDS + 1):
@@ -178,7 +182,7 @@ class Learner:
         """May this be lower than all that is known, as far as the model can tell?"""
         assert proposal.predicted is not None
         assert proposal.std is not None
-        bar = self.config.search.kappa * self._weight * proposal.std
+        bar = self.config.search.kappa * self.scale * proposal.std
         return proposal.predicted - bar < self.best_energy - _GAIN
 
     def _candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
@@ -191,11 +195,6 @@ class Learner:
     def scale(self) -> float:
         """Factor on σ that makes the search's own past predictions calibrated."""
         return self.online.scale if self.config.search.calibrate else 1.0
-
-    @property
-    def _weight(self) -> float:
-        """The factor on σ in choices."""
-        return min(self.scale, self.config.search.scale_limit)
 
     def _unlearned(self, rng: np.random.Generator) -> Proposal | None:
         """Before there is a model: a generated structure that is new."""
@@ -251,7 +250,7 @@ class Learner:
         return found.energy, found.energy_uncertainty
 
     def _score(self, energy: Floats, std: Floats) -> Floats:
-        return self.acquisition.score(energy, self._weight * std, self.best_energy)
+        return self.acquisition.score(energy, self.scale * std, self.best_energy)
 
     def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
         """The best of the pool that is not known yet; None if all are.
@@ -263,9 +262,8 @@ class Learner:
         energy, std = self._predict(pool)
         scores = self._score(energy, std)
         if purpose == "explore":
-            low = energy <= np.quantile(energy, self.config.search.explore_share)
-            wide = self.config.search.explore_kappa * self._weight * std
-            scores = np.where(low, energy - wide, np.inf)
+            low = energy <= np.quantile(energy, _EXPLORE_SHARE)
+            scores = np.where(low, energy - _EXPLORE_KAPPA * self.scale * std, np.inf)
         order = np.argsort(scores, kind="stable")
         for k in order:
             if self.known.find(pool[k], float(energy[k])) is None:
