@@ -38,8 +38,15 @@ def config(**search: object) -> Config:
         {
             "system": {"formula": "Au5"},
             "engine": {"name": "emt"},
-            "model": {"cutoff": 4.0},
-            "search": {"budget": 8, "candidates": 3, "relax_steps": 15, "initial": 3, **search},
+            "model": {"cutoff": 4.0, "use_forces": False},
+            "search": {
+                "budget": 8,
+                "candidates": 3,
+                "relax_steps": 15,
+                "initial": 3,
+                "explore": 0,
+                **search,
+            },
         }
     )
 

@@ -150,7 +150,9 @@ def test_failures_among_several(tmp_path: Path) -> None:
 
 def test_an_engine_that_lies_does_not_mislead(tmp_path: Path) -> None:
     """False energies, wrong shapes, NaN, deaths and hangs: each is recorded for what it was."""
-    better: dict[str, Any] = {"relax_steps": 100, "candidates": 10, "use_forces": True}
+    better: dict[str, Any] = {
+        "relax_steps": 100, "candidates": 10, "use_forces": True,
+    }  # fmt: skip
     clean = Search.create(make_config(settings(1, budget=20, **better)), tmp_path / "clean")
     goal = clean.run().best
     liar = {
@@ -159,7 +161,7 @@ def test_an_engine_that_lies_does_not_mislead(tmp_path: Path) -> None:
         "retries": 0,
         "options": {"counter": str(tmp_path / "count")},
     }
-    config = make_config(settings(1, engine=liar, budget=34, **better))
+    config = make_config(settings(1, engine=liar, budget=36, **better))
     search = Search.create(config, tmp_path / "run")
     found = search.run().best
     records = search.store.records()

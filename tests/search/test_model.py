@@ -22,22 +22,22 @@ def made(**settings: Any) -> Potential:
 
 def test_defaults():
     potential = made()
-    assert potential.descriptor == SOAP(("Au", "Cu"), 6.0, 3, 2, 1.0)
+    assert potential.descriptor == SOAP(("Au", "Cu"), 6.0, 4, 3, 1.0)
     assert potential.kernel == RBF(20.0)
     assert potential.inducing == PivotedCholesky(max_points=1000)
     assert potential.uncertainty == LabelNoise(0.02, 0.1, 0.1, None)
-    assert (potential.noise, potential.force_noise, potential.seed) == (0.01, 0.5, 7)
+    assert (potential.noise, potential.force_noise, potential.seed) == (0.01, 0.2, 7)
     assert isinstance(potential.prior, SumPrior)
     assert potential.prior.parts == (SpeciesEnergies(), PairWell())
 
 
 def test_settings_and_options_reach_the_parts():
     potential = made(
-        cutoff=5.0, n_max=4, length_scale=10.0, kernel_options={"amplitude": 2.0},
+        cutoff=5.0, n_max=5, length_scale=10.0, kernel_options={"amplitude": 2.0},
         inducing_options={"tol": 1e-5}, max_points=77, members=9, label_noise=0.3,
         prior_noise=0.4, force_label_noise=0.5, baseline="repulsion",
     )  # fmt: skip
-    assert potential.descriptor == SOAP(("Au", "Cu"), 5.0, 4, 2, 1.0)
+    assert potential.descriptor == SOAP(("Au", "Cu"), 5.0, 5, 3, 1.0)
     assert potential.kernel == RBF(10.0, 2.0)
     assert potential.inducing == PivotedCholesky(1e-5, 77)
     assert potential.uncertainty == LabelNoise(0.3, 0.4, 0.5, 9)

@@ -81,7 +81,10 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
     references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:
-        first, solution = _hits(good, polished, references, config.search.reference_tolerance)
+        tolerance = config.search.reference_tolerance
+        first, solution = _hits(good, references, tolerance)
+        if solution is None and any(is_found(a, references, tolerance) for a in polished.values()):
+            solution = len(records)  # relaxed by the search, which ends with that
         found = solution is not None
         given = [one.calc.results for one in references if one.calc is not None]
         goals = [float(results["energy"]) for results in given if "energy" in results]
@@ -100,21 +103,14 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
 
 
 def _hits(
-    good: Sequence[Record],
-    polished: Mapping[int, Atoms],
-    references: Sequence[Atoms],
-    tolerance: float | None,
+    good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None
 ) -> tuple[int | None, int | None]:
-    """First evaluations with a reference's graph, and with its energy too, relaxed if need be."""
+    """First evaluations with a reference's graph, and with its energy too."""
     first = solution = None
     for record in good:
-        ways = [
-            record.atoms,
-            *([polished[record.iteration]] if record.iteration in polished else []),
-        ]
         if first is None and is_found(record.atoms, references, None):
             first = record.iteration + 1
-        if solution is None and any(is_found(atoms, references, tolerance) for atoms in ways):
+        if solution is None and is_found(record.atoms, references, tolerance):
             solution = record.iteration + 1
     return first, solution
 

@@ -39,7 +39,7 @@ Seed = Annotated[int | None, Option(help="The (first) seed. Same seed, same sear
 Candidates = Annotated[int | None, Option(help="Structures relaxed per evaluation. Default: 30.")]
 InFlight = Annotated[int | None, Option(help="Evaluations at the same time. Default: 1.")]
 LearnForces = Annotated[
-    bool | None, Option("--forces/--no-forces", help="Learn from forces too. Default: no.")
+    bool | None, Option("--forces/--no-forces", help="Learn from forces too. Default: yes.")
 ]
 Reference = Annotated[
     str | None, Option(metavar="FILE", help="A structure: a search stops when it is found.")

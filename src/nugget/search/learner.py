@@ -69,6 +69,7 @@ class Learner:
         self.potential = make_potential(config.model, problem, config.search.seed)
         self.online = OnlineScale()
         self.known = KnownStructures()
+        self._failed = KnownStructures()
         self.records: list[Record] = []
         self._waiting: list[Atoms] = []  # labelled structures from before the first model
 
@@ -86,10 +87,12 @@ class Learner:
         """Take in one evaluation; the next one is `propose`d from it."""
         best = self.best
         self.records.append(record)
-        self.known.add(record.atoms, record.energy if record.ok else None)
         if not record.ok:
+            # One failure may be an accident; a second one of the same structure is believed.
+            (self.known if record.atoms in self._failed else self._failed).add(record.atoms)
             self._credit(record, 0.0)
             return
+        self.known.add(record.atoms, record.energy)
         improved = best is None or record.energy < best.energy
         self._credit(record, 1.0 if improved else 0.0)
         if record.predicted is not None and record.std:
