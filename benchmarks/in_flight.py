@@ -63,7 +63,9 @@ def settings(seed: int, in_flight: int, acquisition: str, budget: int) -> dict[s
     return {
         "system": {"formula": "Au13"},
         "engine": {"name": "emt"},
+        "model": {"use_forces": False, "n_max": 3, "l_max": 2, "force_noise": 0.5},
         "search": {
+            "explore": 0,
             "budget": budget,
             "seed": seed,
             "in_flight": in_flight,

@@ -3,7 +3,7 @@
     python benchmarks/success.py --case Au20 --seeds 20 --processes 2 --out runs/success
 
 Each search lives in its own directory and is continued if it was interrupted. Variants are settings
-on top of the defaults, so that an ablation is one more line in VARIANTS.
+on top of the paper's (energies only, no exploring; `landscapes/` has the defaults of today).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def settings(case: Case, variant: str, seed: int) -> dict[str, Any]:
     tree: dict[str, Any] = {
         "system": {"formula": case.formula, **case.system},
         "engine": {"name": case.engine},
-        "model": {},
-        "search": {"budget": case.budget, "seed": seed},
+        "model": {"use_forces": False, "n_max": 3, "l_max": 2, "force_noise": 0.5},
+        "search": {"budget": case.budget, "seed": seed, "explore": 0},
     }
     for section, values in VARIANTS[variant].items():
         for key, value in values.items():

@@ -85,7 +85,7 @@ def known_shape(name: str) -> Atoms | None:
     if name == "LJ38":
         return Octahedron("Au", 4, 1)
     if name == "LJ75":
-        return Decahedron("Au", 2, 2, 2)
+        return Decahedron("Au", 2, 2, 1)
     return None
 
 
