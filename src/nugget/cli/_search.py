@@ -17,6 +17,7 @@ from nugget.evaluation.executors import make_executor
 from nugget.evaluation.trust import require_trust
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
+from nugget.search.baseline import model_code
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Result, Search
 from nugget.search.prepare import code_of
@@ -47,8 +48,9 @@ def read_settings(
                 raise NuggetError(f"{key} is not an option: {section} is a value, not a section.")
         branch[option] = value
     made = make_config(tree, target)
-    from_file = set(code_of(config))
-    require_trust([code for code in code_of(made) if code in from_file], target, trust)
+    # A model's code is the word of whoever fitted it, even if the command line names the file.
+    from_file = {*code_of(config, base), *model_code(made, base)}
+    require_trust([code for code in code_of(made, base) if code in from_file], target, trust)
     return made, base, name
 
 

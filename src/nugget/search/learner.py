@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from ase import Atoms
@@ -20,13 +20,16 @@ from nugget.calibration import OnlineScale
 from nugget.errors import NuggetError
 from nugget.generators import Failure, Mixer, Problem, make_generator
 from nugget.identity import KnownStructures
-from nugget.potential.priors import PairWell
+from nugget.potential.priors import FixedPrior, PairWell
 from nugget.potential.surface import Surface
 from nugget.relax import relax
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
+from nugget.search.baseline import has_value, knowing
 from nugget.search.config import Config
+from nugget.search.knowledge import START, Knowledge
 from nugget.search.model import make_potential
 from nugget.search.parents import SELECTORS
+from nugget.search.proposal import Proposal
 from nugget.search.store import Purpose, Record
 
 # Rounds of new candidates before a search says that there is nothing new to find.
@@ -35,24 +38,17 @@ _ROUNDS = 10
 _GAIN = 0.02
 
 
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """A structure that should be evaluated, and what the model expects of it."""
-
-    atoms: Atoms
-    generator: str
-    predicted: float | None = None
-    std: float | None = None  # before rescaling
-    scale: float = 1.0
-    acquisition: float | None = None
-    purpose: Purpose = "start"
-
-
 class Learner:
-    """Model, known structures and generator weights of one search."""
+    """Model, known structures and generator weights of one search.
 
-    def __init__(self, config: Config, problem: Problem) -> None:
+    `knowledge` is what was known before it began.
+    """
+
+    def __init__(
+        self, config: Config, problem: Problem, knowledge: Knowledge | None = None
+    ) -> None:
         self.config, self.problem = config, problem
+        knowledge = knowledge or Knowledge()
         search = config.search
         made = [
             make_generator(name, **search.generator_options.get(name, {}))
@@ -63,11 +59,18 @@ class Learner:
         self.mixer = Mixer(suited, {one.name: search.generators[one.name] for one in suited})
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # mistakes are found now
-        self.potential = make_potential(config.model, problem, config.search.seed)
+        seed, directory = config.search.seed, knowledge.directory
+        self.potential = make_potential(config.model, problem, seed, directory)
+        self.baseline = knowing(self.potential.prior)
         self.online = OnlineScale()
         self.known = KnownStructures()
+        self.start, self.learned = knowledge.start, knowledge.learned
         self.records: list[Record] = []
         self._waiting: list[Atoms] = []  # labelled structures from before the first model
+        for record in self.learned:
+            self.known.add(record.atoms, record.energy)
+        if labelled := [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]:
+            self.potential.fit(labelled, use_forces=config.model.use_forces)
 
     @property
     def good(self) -> list[Record]:
@@ -79,18 +82,25 @@ class Learner:
         """The lowest energy so far."""
         return min(self.good, key=lambda record: record.energy, default=None)
 
+    @property
+    def lowest(self) -> Record | None:
+        """The lowest energy that is known, here or from before."""
+        known = [*self.good, *self.learned]
+        return min(known, key=lambda record: record.energy, default=None)
+
     def learn(self, record: Record) -> None:
         """Take in one evaluation; the next one is `propose`d from it."""
-        best = self.best
+        best = self.best_energy
         self.records.append(record)
         self.known.add(record.atoms, record.energy if record.ok else None)
         if not record.ok:
             self._credit(record, 0.0)
             return
-        improved = best is None or record.energy < best.energy
-        self._credit(record, 1.0 if improved else 0.0)
+        self._credit(record, 1.0 if record.energy < best else 0.0)
         if record.predicted is not None and record.std:
             self.online = self.online.update(record.predicted, record.std, record.energy)
+        if not has_value(self.baseline, record.atoms):
+            return
         if self.potential.is_fitted:
             self.potential.update([record.atoms])
         else:
@@ -107,8 +117,8 @@ class Learner:
 
     @property
     def best_energy(self) -> float:
-        """The lowest energy so far; there is one as soon as there is a model."""
-        return min(record.energy for record in self.good)
+        """The lowest energy that is known; infinite before there is one."""
+        return min((record.energy for record in (*self.good, *self.learned)), default=np.inf)
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
@@ -120,6 +130,8 @@ class Learner:
         `ordinal` counts the proposals of a search; `pending` are those still being evaluated.
         None when every candidate is already known.
         """
+        if ordinal < len(self.start):
+            return Proposal(self.start[ordinal].copy(), START)
         if not pending:
             return self._propose(ordinal)
         proposal = self._believing(pending)._propose(ordinal)
@@ -154,7 +166,7 @@ class Learner:
     def _propose(self, ordinal: int) -> Proposal | None:
         rng = np.random.default_rng([self.config.search.seed, ordinal])
         if not self.potential.is_fitted:
-            return self._unlearned(rng)
+            return self._unlearned(rng) if self.baseline is None else self._by_baseline(rng)
         parents = self._parents(rng)
         surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
@@ -209,15 +221,28 @@ class Learner:
             "enlarge system.radius, system.height or system.cell."
         )
 
+    def _by_baseline(self, rng: np.random.Generator) -> Proposal | None:
+        """Before there are data, but with a baseline that knows the system: its lowest new one."""
+        assert self.baseline is not None
+        for _ in range(_ROUNDS):
+            pool = self._relax(self._candidates(rng, []), self.baseline)
+            energy = self.baseline(pool)[0] if pool else np.empty(0)
+            for k in np.argsort(energy, kind="stable"):
+                if np.isfinite(energy[k]) and pool[k] not in self.known:
+                    return Proposal(pool[k], str(pool[k].info["generator"]))
+        return self._unlearned(rng)
+
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
-        good = self.good
+        good = [*self.learned, *self.good]
+        if not good:
+            return []
         features = self.potential.descriptor.compute([r.atoms for r in good])
         means = np.add.reduceat(features.values, features.batch.offsets[:-1], axis=0)
         energies = np.array([r.energy for r in good])
         select = SELECTORS[self.config.search.parents]
         return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
 
-    def _relax(self, images: list[Atoms], surface: Surface | PairWell) -> list[Atoms]:
+    def _relax(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
         if not images:
             return []
@@ -261,7 +286,7 @@ class Learner:
             scores = energy - self.config.search.explore_kappa * self.scale * std
         order = np.argsort(scores, kind="stable")
         for k in order:
-            if self.known.find(pool[k], float(energy[k])) is None:
+            if np.isfinite(energy[k]) and self.known.find(pool[k], float(energy[k])) is None:
                 return Proposal(
                     atoms=pool[k],
                     generator=str(pool[k].info["generator"]),

@@ -10,11 +10,12 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from nugget.evaluation.trust import require_trust
+from nugget.search.baseline import baseline_code
 from nugget.search.config import Config
+from nugget.search.knowledge import read_knowledge
 from nugget.search.learner import Learner
 from nugget.search.polish import Minimum
 from nugget.search.prepare import (
-    baseline_code,
     check,
     code_of,
     copied_names,
@@ -76,7 +77,7 @@ class Search:
         Store.check_free(directory)
         files = locate(config, base)
         check(config, files)
-        copy_files(files, directory)
+        copy_files(files, directory, config)
         return cls(Store.create(directory, with_files(config, copied_names(files))))
 
     @classmethod
@@ -89,7 +90,7 @@ class Search:
         it is refused unless `trust` says otherwise, or all of that code is among `trusted`.
         """
         store = Store.open(Path(directory))
-        code = [name for name in code_of(store.config()) if name not in set(trusted)]
+        code = [c for c in code_of(store.config(), store.directory) if c not in set(trusted)]
         require_trust(code, str(directory), trust)
         return cls(store)
 
@@ -100,11 +101,17 @@ class Search:
         No engine is run, unless the model's baseline is one.
         """
         store = Store.open(Path(directory))
-        require_trust(baseline_code(store.config()), str(directory), trust)
+        require_trust(baseline_code(store.config(), store.directory), str(directory), trust)
         search = cls(store)
         with search.store.locked(), threadpool_limits(1):
             records, pending = search.store.records(), search.store.pending()
-            return replay(search.config, search.problem, records, pending)
+            learner = search.learner()
+            return replay(learner, records, pending)
+
+    def learner(self) -> Learner:
+        """What the search knows before its first evaluation."""
+        known = read_knowledge(self.config, self.problem, self.store.directory)
+        return Learner(self.config, self.problem, known)
 
     def stop(self) -> None:
         """Finish the evaluations in flight, then return."""
@@ -126,7 +133,7 @@ class Search:
         """
         budget = self.config.search.budget if budget is None else budget
         with self.store.locked(), threadpool_limits(1):
-            learner = Learner(self.config, self.problem)
+            learner = self.learner()
             run = Run(self.store, learner, self.references, budget, watch, lambda: self._stop)
             end = run(executor)
         failures = len(learner.records) - len(learner.good)

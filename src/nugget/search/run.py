@@ -96,14 +96,15 @@ class Run:
             known = isinstance(error, NuggetError)
             self._end("failed", text if known else f"{type(error).__name__}: {text}")
             raise
-        if self.learner.best is not None and not self.minima:
+        if (lowest := self.learner.lowest) is not None and not self.minima:
             # Once more: a kill may have come between the database and this file.
-            write_structure(self.store.directory / BEST, self.learner.best.atoms)
+            write_structure(self.store.directory / BEST, lowest.atoms)
         return self._end(status, reason)
 
     def _polish(self, status: Ended, reason: str) -> tuple[Ended, str]:
         """Relax the lowest distinct structures with the engine; how the search ends then."""
-        starts = lowest_distinct(self.learner.records, self.config.search.polish)
+        known = [*self.learner.records, *self.learner.learned]
+        starts = lowest_distinct(known, self.config.search.polish)
         starts += [record for record in self._relaxed if record not in starts]
         relaxed = self.polisher.relax(starts)
         self.minima = distinct_minima(self.learner.records, starts, relaxed)
@@ -129,7 +130,7 @@ class Run:
             self.store.log(f"continued after {len(learner.records)} evaluations")
         self.held = self.store.pending()
         self.clock.take()  # learning again is no new work
-        found = any(self._is_reference(record) for record in learner.good)
+        found = any(map(self._is_reference, [*learner.learned, *learner.good]))
         with EvaluationQueue(
             self.config.engine,
             self.config.search.in_flight,
@@ -244,7 +245,7 @@ class Run:
             f"{record.iteration:4d}  {record.energy:14.4f} eV  best {best.energy:14.4f} eV  "
             f"{record.generator}"
         )
-        if best is record:
+        if self.learner.lowest is record:
             write_structure(self.store.directory / BEST, record.atoms)
 
     def _give_up(self) -> None:
