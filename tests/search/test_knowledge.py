@@ -74,9 +74,7 @@ def test_start_structures_in_flight(before: Path, tmp_path: Path) -> None:
 def test_start_structures_of_another_system_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "start.xyz", Atoms("Au5", np.random.default_rng(0).normal(size=(5, 3)) * 3))
     with pytest.raises(NuggetError, match=r"search.start: structure 0 .* \(Au5\) is not of"):
-        Search.create(
-            make_config(settings(1, start=str(tmp_path / "start.xyz"))), tmp_path / "run"
-        )
+        Search.create(make_config(settings(1, start=str(tmp_path / "start.xyz"))), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -186,7 +184,7 @@ def test_slabs_must_have_the_same_cell_and_fixed_atoms() -> None:
     slab = fcc111("Pt", (2, 2, 2), vacuum=8.0)
     slab.set_constraint(FixAtoms([a.index for a in slab if a.tag == 2]))
     problem = Problem.on_template("Au2", slab)
-    whole = slab + Atoms("Au2", slab.positions[:2] + (0, 0, 5.0))
+    whole = slab + Atoms("Au2", slab.positions[:2] + np.array([0, 0, 5.0]))
     assert as_searched(whole, problem) is not None
     moved = whole.copy()
     moved.positions[:4] += 0.1

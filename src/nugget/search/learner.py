@@ -17,23 +17,22 @@ from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget._compiled.arrays import Floats
 from nugget.calibration import OnlineScale
-from nugget.errors import NuggetError
 from nugget.generators import Failure, Mixer, Problem, make_generator
 from nugget.identity import KnownStructures
-from nugget.potential.priors import FixedPrior, PairWell
+from nugget.potential.priors import FixedPrior
 from nugget.potential.surface import Surface
 from nugget.relax import relax
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
 from nugget.search.baseline import has_value, knowing
 from nugget.search.config import Config
+from nugget.search.first import ROUNDS, propose_first
 from nugget.search.knowledge import START, Knowledge
 from nugget.search.model import make_potential
 from nugget.search.parents import SELECTORS
 from nugget.search.proposal import Proposal
+from nugget.search.stop import Meetings, write_draws
 from nugget.search.store import Purpose, Record
 
-# Rounds of new candidates before a search says that there is nothing new to find.
-_ROUNDS = 10
 # An improvement that is worth an evaluation, eV.
 _GAIN = 0.02
 
@@ -66,6 +65,7 @@ class Learner:
         self.known = KnownStructures()
         self.start, self.learned = knowledge.start, knowledge.learned
         self.records: list[Record] = []
+        self.meetings = Meetings(self.learned)
         self._waiting: list[Atoms] = []  # labelled structures from before the first model
         for record in self.learned:
             self.known.add(record.atoms, record.energy)
@@ -92,6 +92,7 @@ class Learner:
         """Take in one evaluation; the next one is `propose`d from it."""
         best = self.best_energy
         self.records.append(record)
+        self.meetings.add(record)
         self.known.add(record.atoms, record.energy if record.ok else None)
         if not record.ok:
             self._credit(record, 0.0)
@@ -166,25 +167,35 @@ class Learner:
     def _propose(self, ordinal: int) -> Proposal | None:
         rng = np.random.default_rng([self.config.search.seed, ordinal])
         if not self.potential.is_fitted:
-            return self._unlearned(rng) if self.baseline is None else self._by_baseline(rng)
+            return propose_first(self, rng)
         parents = self._parents(rng)
         surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
         pool: list[Atoms] = []
-        for k in range(1, _ROUNDS + 1):
-            start = self._candidates(rng, parents if k % 2 else [])
-            relaxed = self._relax(start, surface)
+        draws: list[str] = []
+        for k in range(1, ROUNDS + 1):
+            start = self.candidates(rng, parents if k % 2 else [])
+            relaxed = self.relaxed(start, surface)
+            draws += self._draws(relaxed)
             for _ in range(self.config.search.hops):
-                relaxed += self._relax(self._hop(rng, relaxed), surface)
+                relaxed += self.relaxed(self._hop(rng, relaxed), surface)
             pool += relaxed
             proposal = self._choose(pool)
             if proposal is not None and (not rounds or self._promises(proposal)):
-                return proposal
+                return replace(proposal, draws=" ".join(draws))
             if k >= rounds:
                 proposal = (proposal and self._choose(pool, "explore")) or self._choose(start)
                 if proposal is not None:
-                    return proposal
+                    return replace(proposal, draws=" ".join(draws))
         return None
+
+    def _draws(self, relaxed: list[Atoms]) -> list[str]:
+        """What candidates without parents have met; see `stop`."""
+        needs = {name: made.needs for name, made in self.mixer.generators.items()}
+        images = [atoms for atoms in relaxed if not needs[str(atoms.info["generator"])]]
+        if not images:
+            return []
+        return write_draws(images, self._predict(images)[0], self.best_energy, self.meetings.keys)
 
     def _promises(self, proposal: Proposal) -> bool:
         """May this be lower than all that is known, as far as the model can tell?"""
@@ -193,7 +204,8 @@ class Learner:
         bar = self.config.search.kappa * self.scale * proposal.std
         return proposal.predicted - bar < self.best_energy - _GAIN
 
-    def _candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
+    def candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
+        """New structures, as many as could be made."""
         made = (
             self.mixer(rng, self.problem, parents) for _ in range(self.config.search.candidates)
         )
@@ -203,34 +215,6 @@ class Learner:
     def scale(self) -> float:
         """Factor on σ that makes the search's own past predictions calibrated."""
         return self.online.scale if self.config.search.calibrate else 1.0
-
-    def _unlearned(self, rng: np.random.Generator) -> Proposal | None:
-        """Before there is a model: a generated structure that is new."""
-        reason = "nothing fitted"
-        for _ in range(_ROUNDS):
-            made = [self.mixer(rng, self.problem) for _ in range(5)]
-            start = [atoms for atoms in made if isinstance(atoms, Atoms)]
-            reason = next((m.reason for m in made if isinstance(m, Failure)), reason)
-            for atoms in [*self._relax(start, PairWell()), *start]:
-                if atoms not in self.known:
-                    return Proposal(atoms, str(atoms.info["generator"]))
-        if len(self.known):
-            return None
-        raise NuggetError(
-            f"No valid structure of {self.config.system.formula} could be generated ({reason}): "
-            "enlarge system.radius, system.height or system.cell."
-        )
-
-    def _by_baseline(self, rng: np.random.Generator) -> Proposal | None:
-        """Before there are data, but with a baseline that knows the system: its lowest new one."""
-        assert self.baseline is not None
-        for _ in range(_ROUNDS):
-            pool = self._relax(self._candidates(rng, []), self.baseline)
-            energy = self.baseline(pool)[0] if pool else np.empty(0)
-            for k in np.argsort(energy, kind="stable"):
-                if np.isfinite(energy[k]) and pool[k] not in self.known:
-                    return Proposal(pool[k], str(pool[k].info["generator"]))
-        return self._unlearned(rng)
 
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
         good = [*self.learned, *self.good]
@@ -242,7 +226,7 @@ class Learner:
         select = SELECTORS[self.config.search.parents]
         return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
 
-    def _relax(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
+    def relaxed(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
         if not images:
             return []
@@ -263,7 +247,7 @@ class Learner:
             return []
         energy, std = self._predict(pool)
         order = np.argsort(self._score(energy, std))[: max(2, len(pool) // 4)]
-        return self._candidates(rng, [pool[k] for k in order])
+        return self.candidates(rng, [pool[k] for k in order])
 
     def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
         found = self.potential.predict(images, forces=False)

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from nugget.evaluation.trust import require_trust
 from nugget.search.baseline import baseline_code
 from nugget.search.config import Config
-from nugget.search.knowledge import read_knowledge
+from nugget.search.knowledge import Knowledge, read_knowledge
 from nugget.search.learner import Learner
 from nugget.search.polish import Minimum
 from nugget.search.prepare import (
@@ -27,6 +27,7 @@ from nugget.search.prepare import (
 from nugget.search.reference import read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.run import Run, Watcher
+from nugget.search.stop import Confidence
 from nugget.search.store import End, Record, Store
 
 
@@ -40,6 +41,7 @@ class Result:
     directory: Path
     minima: tuple[Minimum, ...] = ()  # polished, the lowest first
     polish_evaluations: int = 0
+    confidence: Confidence | None = None  # that the lowest structure is found
 
     @property
     def evaluations(self) -> int:
@@ -109,9 +111,12 @@ class Search:
             return replay(learner, records, pending)
 
     def learner(self) -> Learner:
-        """What the search knows before its first evaluation."""
-        known = read_knowledge(self.config, self.problem, self.store.directory)
-        return Learner(self.config, self.problem, known)
+        """The learner before the first evaluation."""
+        return Learner(self.config, self.problem, self.knowledge())
+
+    def knowledge(self) -> Knowledge:
+        """What was known before the search began."""
+        return read_knowledge(self.config, self.problem, self.store.directory)
 
     def stop(self) -> None:
         """Finish the evaluations in flight, then return."""
@@ -122,8 +127,11 @@ class Search:
         watch: Watcher | None = None,
         budget: int | None = None,
         executor: Executor | None = None,
+        stop_when: float | None = None,
     ) -> Result:
         """Go on until the budget is used, the reference is found or `stop` is called.
+
+        Or until the lowest structure is found with the probability `stop_when`; see `stop.py`.
 
         Then `search.polish` structures are relaxed with the engine, outside the budget.
 
@@ -132,12 +140,15 @@ class Search:
         are broken off; they stay pending and count for nothing.
         """
         budget = self.config.search.budget if budget is None else budget
+        stop_when = self.config.search.stop_when if stop_when is None else stop_when
         with self.store.locked(), threadpool_limits(1):
             learner = self.learner()
-            run = Run(self.store, learner, self.references, budget, watch, lambda: self._stop)
+            run = Run(
+                self.store, learner, self.references, budget, watch, lambda: self._stop, stop_when
+            )
             end = run(executor)
         failures = len(learner.records) - len(learner.good)
         return Result(
             learner.best, failures, end, self.store.directory, tuple(run.minima),
-            len(run.polisher.steps),
+            len(run.polisher.steps), learner.meetings.confidence(),
         )  # fmt: skip

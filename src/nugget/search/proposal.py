@@ -20,3 +20,4 @@ class Proposal:
     scale: float = 1.0
     acquisition: float | None = None
     purpose: Purpose = "start"
+    draws: str = ""  # what candidates without parents have met; see `stop`

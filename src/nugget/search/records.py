@@ -32,6 +32,7 @@ def make_pending(
         surrogate_seconds=seconds,
         proposal=ordinal,
         n_observed=n_observed,
+        draws=proposal.draws,
     )
 
 

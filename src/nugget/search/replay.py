@@ -72,6 +72,8 @@ def _differing(record: Record, again: Proposal | None, relaxed: bool) -> list[st
         return ["all parts (nothing is proposed now)"]
     names = ("generator", "predicted", "std", "scale", "acquisition", "purpose")
     odd = [name for name in names if getattr(record, name) != getattr(again, name)]
+    if record.draws and record.draws != again.draws:  # earlier databases hold none
+        odd.append("draws")
     # Where the engine relaxed a structure, early databases hold only the result.
     unknown = relaxed and record.proposed_positions is None and record.ok
     if not unknown and not _same_structure(record.proposed, again.atoms):

@@ -65,11 +65,12 @@ class Run:
 
     def __init__(
         self, store: Store, learner: Learner, references: Sequence[Atoms], budget: int,
-        watch: Watcher | None, stopping: Callable[[], bool],
+        watch: Watcher | None, stopping: Callable[[], bool], stop_when: float | None = None,
     ) -> None:  # fmt: skip
         self.store, self.learner, self.references = store, learner, references
         self.config = learner.config
         self.budget, self.watch, self.stopping = budget, watch, stopping
+        self.stop_when = stop_when
         self.flight: dict[int, Record] = {}  # under way, by proposal
         self.held: list[Record] = []  # under way when the last run ended; submitted as they were
         self.clock = Stopwatch()
@@ -139,7 +140,7 @@ class Run:
             judge=make_judge(self.learner),
         ) as queue:
             self._show(None, found)
-            while not found:
+            while not found and not self._sure():
                 self._fill(queue)
                 if not self.flight:
                     break
@@ -152,6 +153,8 @@ class Run:
                 self.store.log(f"{len(self.flight)} in flight broken off, they stay pending")
         if found:
             return "found", "the reference was found"
+        if self._sure():
+            return "finished", "the lowest structure is found by search.stop_when"
         if len(learner.records) >= self.budget and not learner.good:
             last = learner.records[-1]
             return "failed", f"no evaluation succeeded, the last with {last.failure}: {last.reason}"
@@ -160,6 +163,11 @@ class Run:
         if self.stopping():
             return "interrupted", "stopped on request"
         return "finished", "nothing new is left to evaluate"
+
+    def _sure(self) -> bool:
+        """Is the lowest structure found with the probability that is asked for?"""
+        limit, estimate = self.stop_when, self.learner.meetings.confidence().probability
+        return limit is not None and estimate is not None and estimate >= limit
 
     def _fill(self, queue: EvaluationQueue) -> None:
         """Submit as many evaluations as there is room for."""
