@@ -11,13 +11,18 @@ search where `--stop-when 0.95` would have ended it. Writes results/stop_when.js
 from __future__ import annotations
 
 import argparse
+import json
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import common
+import in_process
 import numpy as np
+
+from nugget.evaluation.engines import make_calculator
+from nugget.search.stop import Meetings
 
 SYSTEMS: dict[str, tuple[str, str, int, float | None]] = {
     "LJ13": ("Au13", "lj", 40, -44.326801),
@@ -31,45 +36,30 @@ SAME = 0.02  # eV
 
 def one(job: tuple[str, int, str, int]) -> dict[str, Any]:
     """One search; the estimates after each evaluation and the polished best at that time."""
-    from ase.optimize import LBFGS
-
-    from nugget.evaluation.engines import make_calculator
-    from nugget.search import Search, make_config
-    from nugget.search.stop import Meetings
-
     name, seed, out, candidates = job
     formula, engine, budget, _ = SYSTEMS[name]
-    directory = Path(out) / name / f"seed{seed}"
-    if (directory / "config.toml").exists():
-        search = Search.resume(directory)
-    else:
-        search = Search.create(
-            make_config(
-                {
-                    "system": {"formula": formula},
-                    "engine": {"name": engine},
-                    "search": {
-                        "budget": budget, "seed": seed, "polish": 0, "candidates": candidates,
-                    },
-                }
-            ),
-            directory,
-        )  # fmt: skip
-    search.run()
+    file = Path(out) / f"{name}-{seed}.json"
+    if file.exists():
+        return dict(json.loads(file.read_text()))
     calculator = make_calculator(engine)
-    meetings, lowest, polished = Meetings(), np.inf, np.inf
+    tree = {
+        "system": {"formula": formula},
+        "engine": {"name": engine},
+        "search": {"budget": budget, "seed": seed, "candidates": candidates},
+    }
+    meetings, lowest, relaxed = Meetings(), np.inf, np.inf
     rows = []
-    for record in search.store.records():
+    for record in in_process.search(tree, calculator):
         meetings.add(record)
         if record.ok and record.energy < lowest:
             lowest = record.energy
-            atoms = record.atoms.copy()
-            atoms.calc = calculator
-            LBFGS(atoms, logfile=None).run(0.02, 500)
-            polished = float(atoms.get_potential_energy())
+            relaxed = in_process.polished(record.atoms, calculator).get_potential_energy()
         sure = meetings.confidence()
-        rows.append([sure.probability, sure.met, sure.lower, polished])
-    return {"system": name, "seed": seed, "rows": rows}
+        rows.append([sure.probability, sure.met, sure.lower, float(relaxed)])
+    done = {"system": name, "seed": seed, "rows": rows}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(done))
+    return done
 
 
 def summarise(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:

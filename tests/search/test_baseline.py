@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_a_structure_on_which_the_engine_fails_does_not_disturb_the_others() -> 
 
 
 def test_an_engine_that_is_its_own_baseline_leaves_nothing_to_learn(tmp_path: Path) -> None:
-    Search.create(make_config(with_baseline("engine:emt")), tmp_path / "run").run()
+    Search.create(make_config(with_baseline("engine:emt", candidates=3)), tmp_path / "run").run()
     records = Search.resume(tmp_path / "run").store.records()
     known = [record for record in records if record.predicted is not None]
     assert known
@@ -191,7 +192,8 @@ def test_a_campaign_takes_baseline_and_learned_data_along(model: Path, tmp_path:
     tree["search"]["budget"] = 2
     campaign = Campaign.create(make_config(tree), {}, 1, tmp_path / "campaign")
     shutil.rmtree(tmp_path / "before")
-    campaign.run()
+    with ThreadPoolExecutor(1) as executor:
+        campaign.run(executor)
     for member in campaign.members:
         assert len(Search.resume(member.directory).knowledge().learned) == 4
         assert Search.replay(member.directory).same

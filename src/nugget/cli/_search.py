@@ -255,5 +255,7 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
         typer.echo(f"The search failed: {report['reason']}. Repair the engine, then: {again}")
     if report["status"] == "interrupted":
         typer.echo(f"To continue: {again}")
+    elif report["status"] == "finished" and "stop_when" in report["reason"]:
+        typer.echo(f"Stopped by search.stop_when. To search on: {again} --stop-when 0.99")
     elif report["status"] == "finished":
         typer.echo(f"To search on: {again} --budget {2 * report['evaluations']}")
