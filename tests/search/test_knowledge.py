@@ -14,6 +14,7 @@ from ase.constraints import FixAtoms
 from ase.io import read, write
 from flights import Scripted, settings
 
+from nugget.cli._search import report_of, summarise
 from nugget.errors import NuggetError
 from nugget.generators import Problem
 from nugget.identity import KnownStructures
@@ -120,13 +121,19 @@ def test_what_is_learned_is_known_parent_and_bar(before: Path) -> None:
     assert all(record.atoms in learner.known for record in learner.learned)
 
 
-def test_a_lower_learned_structure_is_the_end_of_a_search(before: Path, tmp_path: Path) -> None:
+def test_a_lower_learned_structure_is_the_end_of_a_search(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without forces, and with nothing relaxed: the best file holds what was known."""
     best = read(before / "best.extxyz")
     write(tmp_path / "best.extxyz", labelled(best, forces=False))
     for polish in (0, 1):
         chosen = settings(1, learn=str(tmp_path / "best.extxyz"), budget=2, polish=polish)
-        Search.create(make_config(chosen), tmp_path / f"run{polish}").run()
+        search = Search.create(make_config(chosen), tmp_path / f"run{polish}")
+        report = report_of(search, search.run())
+        assert report["best_energy"] <= best.get_potential_energy() + 1e-6
+        summarise(report, broken_off=False)
+        assert "1 known before" in " ".join(capsys.readouterr().out.split())
         found = read(tmp_path / f"run{polish}" / "best.extxyz").get_potential_energy()
         assert found <= best.get_potential_energy() + 1e-6
 

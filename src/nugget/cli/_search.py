@@ -218,7 +218,7 @@ def _known(report: dict[str, Any]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = []
     if report["learned"]:
         lowest = f"the lowest {report['best_learned']:.4f} eV"
-        rows.append(("learned", f"{report['learned']} structures known before, {lowest}"))
+        rows.append(("learned", f"{report['learned']} known before, {lowest}"))
     if report["minima"] and report["minima"][0]["learned"]:
         rows.append(("", "the best structure comes from these"))
     if (sure := report["probability_lowest_found"]) is not None:
