@@ -75,7 +75,7 @@ def _to_the_end(directory: Path, job: Job) -> Outcome | None:
 def _open(directory: Path, job: Job) -> Search:
     if (directory / SETTINGS).exists():
         # The campaign's own settings were trusted when it was begun; nothing else is.
-        return Search.resume(directory, trusted=code_of(make_config(job.settings)))
+        return Search.resume(directory, trusted=code_of(make_config(job.settings), Path(job.base)))
     return Search.create(make_config(job.settings), directory, Path(job.base))
 
 

@@ -14,7 +14,7 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config
-from nugget.search.polish import energy_of, lowest_steps
+from nugget.search.polish_step import energy_of, lowest_steps
 from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, SETTINGS, Record, Store
 from nugget.structures.files import replacing, write_atomically

@@ -102,7 +102,7 @@ class Campaign:
             for member in campaign.members:  # searches that are in their places already
                 check_settings(member.directory, campaign._config(member))
         directory.mkdir(parents=True, exist_ok=True)
-        copy_files(files, directory)
+        copy_files(files, directory, config)
         campaign._write()
         return campaign
 
@@ -126,7 +126,7 @@ class Campaign:
             raise NuggetError(
                 f"{file} is not a campaign's: it must have base, vary and repeats ({error})."
             ) from None
-        require_trust(code_of(base), str(directory), trust)
+        require_trust(code_of(base, directory), str(directory), trust)
         if repeats is not None and repeats < known:
             raise NuggetError(f"{directory} has {known} repeats; --repeats can only raise that.")
         campaign = cls(directory, base, vary, repeats or known)

@@ -44,6 +44,17 @@ LearnForces = Annotated[
 Reference = Annotated[
     str | None, Option(metavar="FILE", help="A structure: a search stops when it is found.")
 ]
+Start = Annotated[
+    str | None, Option(metavar="FILE", help="Structures to evaluate first, in order.")
+]
+Learn = Annotated[
+    str | None,
+    Option(metavar="FILE|RUN", help="Labelled structures, or another search: not paid again."),
+]
+StopWhen = Annotated[
+    float | None,
+    Option(min=0.01, max=0.9999, help="Stop when the lowest is found with this probability."),
+]
 Settings = Annotated[
     list[str] | None,
     Option("--set", metavar="KEY=VALUE", help="Another setting, as search.hops=2; repeatable."),

@@ -17,9 +17,11 @@ from nugget.evaluation.executors import make_executor
 from nugget.evaluation.trust import require_trust
 from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
+from nugget.search.baseline import model_code
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.loop import Result, Search
 from nugget.search.prepare import code_of
+from nugget.search.stop import Meetings
 from nugget.search.store import BEST, DATABASE, MINIMA
 
 
@@ -47,8 +49,9 @@ def read_settings(
                 raise NuggetError(f"{key} is not an option: {section} is a value, not a section.")
         branch[option] = value
     made = make_config(tree, target)
-    from_file = set(code_of(config))
-    require_trust([code for code in code_of(made) if code in from_file], target, trust)
+    # A model's code is the word of whoever fitted it, even if the command line names the file.
+    from_file = {*code_of(config, base), *model_code(made, base)}
+    require_trust([code for code in code_of(made, base) if code in from_file], target, trust)
     return made, base, name
 
 
@@ -57,7 +60,13 @@ def begin(config: Config, base: Path, name: str, out: Path | None = None) -> Sea
     return Search.create(config, out or Path("runs") / f"{name}-seed{config.search.seed}", base)
 
 
-def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) -> Result | None:
+def follow(
+    search: Search,
+    budget: int | None,
+    live: bool,
+    quiet: bool = False,
+    stop_when: float | None = None,
+) -> Result | None:
     """Run and show a search; None when it was broken off in the middle of an evaluation."""
     config, directory = search.config, search.store.directory
     total = config.search.budget if budget is None else budget
@@ -72,7 +81,7 @@ def follow(search: Search, budget: int | None, live: bool, quiet: bool = False) 
             view or nullcontext(),
             graceful_stop(search.stop, view, config.search.in_flight > 1),
         ):
-            return search.run(watch, total, executor)
+            return search.run(watch, total, executor, stop_when)
     except KeyboardInterrupt:
         return None
 
@@ -137,7 +146,10 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     directory = search.store.directory
     steps = search.store.polish_steps()
     minima = () if result is None else result.minima
-    energies = [one.energy for one in minima] + ([] if best is None else [best.energy])
+    before = search.knowledge().learned
+    sure = Meetings.of(records, before).confidence()
+    learned = [record.energy for record in before]
+    energies = [one.energy for one in minima] + learned + ([] if best is None else [best.energy])
     return {
         "directory": str(directory),
         "formula": search.config.system.formula,
@@ -152,6 +164,11 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "best_iteration": None if best is None else best.iteration,
         "best_generator": None if best is None else best.generator,
         "best_file": None if best is None else str(directory / BEST),
+        "learned": len(learned),
+        "best_learned": min(learned, default=None),
+        "met_independently": sure.met,
+        "lower_predicted": sure.lower,
+        "probability_lowest_found": sure.probability,
         "polish_evaluations": len(steps),
         "polish_seconds": sum(step.engine_seconds for step in steps),
         "minima": [
@@ -161,7 +178,8 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
                 "converged": one.relaxed.converged,
                 "point_group": one.point_group or None,
                 "met": one.met,
-                "start": one.start,
+                "start": one.start if one.start >= 0 else None,
+                "learned": one.start < 0,
             }
             for one in minima
         ],
@@ -195,6 +213,20 @@ def _polished(report: dict[str, Any]) -> list[tuple[str, object]]:
     return rows
 
 
+def _known(report: dict[str, Any]) -> list[tuple[str, object]]:
+    """What was known before, and how sure the end is, for the table at the end."""
+    rows: list[tuple[str, object]] = []
+    if report["learned"]:
+        lowest = f"the lowest {report['best_learned']:.4f} eV"
+        rows.append(("learned", f"{report['learned']} known before, {lowest}"))
+    if report["minima"] and report["minima"][0]["learned"]:
+        rows.append(("", "the best structure comes from these"))
+    if (sure := report["probability_lowest_found"]) is not None:
+        times = f"{report['met_independently']} times by candidates without parents"
+        rows += [("met again", times), ("lowest found", f"{sure:.0%} likely, by these meetings")]
+    return rows
+
+
 def summarise(report: dict[str, Any], broken_off: bool) -> None:
     """The end of a search in one table, and how to continue."""
     rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
@@ -203,6 +235,7 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
         rows += [
             ("lowest evaluated", f"{report['best_evaluated']:.4f} eV ({when})"),
             *_polished(report),
+            *_known(report),
             ("best structure", report["best_file"]),
             ("all structures", f"ase gui {report['database']}"),
         ]
@@ -222,5 +255,7 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
         typer.echo(f"The search failed: {report['reason']}. Repair the engine, then: {again}")
     if report["status"] == "interrupted":
         typer.echo(f"To continue: {again}")
+    elif report["status"] == "finished" and "stop_when" in report["reason"]:
+        typer.echo(f"Stopped by search.stop_when. To search on: {again} --stop-when 0.99")
     elif report["status"] == "finished":
         typer.echo(f"To search on: {again} --budget {2 * report['evaluations']}")

@@ -11,6 +11,7 @@ from nugget.cli import _options as opt
 from nugget.cli._common import emit
 
 INTERRUPTED = 130  # as shells number an end by Ctrl-C
+_FREE = {"search.budget", "search.stop_when"}  # what --resume may change
 
 
 def search(
@@ -26,6 +27,9 @@ def search(
     in_flight: opt.InFlight = None,
     forces: opt.LearnForces = None,
     reference: opt.Reference = None,
+    start: opt.Start = None,
+    learn: opt.Learn = None,
+    stop_when: opt.StopWhen = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     live: opt.Live = True,
@@ -42,6 +46,7 @@ def search(
         nugget search --resume runs/Au20-seed0 --budget 300
         nugget search Au20 --in-flight 4
         nugget search --replay runs/Au20-seed0
+        nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
 
     Everything is in DIR (default: runs/FORMULA-seedN): search.db with all
     structures (`ase gui DIR/search.db`), best.extxyz, the settings and a log.
@@ -66,10 +71,14 @@ def search(
         "search.seed": seed,
         "search.candidates": candidates,
         "search.in_flight": in_flight,
-        "search.reference": None if reference is None else str(Path(reference).absolute()),
+        "search.stop_when": stop_when,
         "model.use_forces": forces,
     }
-    changed = {key: value for key, value in changed.items() if value is not None}
+    files = {"reference": reference, "start": start, "learn": learn}
+    absolute = {
+        f"search.{k}": None if v is None else str(Path(v).absolute()) for k, v in files.items()
+    }
+    changed = {key: value for key, value in (changed | absolute).items() if value is not None}
     changed |= dict(_setting(text) for text in settings or [])
     if replay is not None:
         if target is not None or resume is not None or out is not None or changed:
@@ -79,10 +88,10 @@ def search(
         compare(replay, json, trust)
         return
     if resume is not None:
-        if target is not None or out is not None or changed.keys() - {"search.budget"}:
+        if target is not None or out is not None or changed.keys() - _FREE:
             raise NuggetError(
                 "--resume continues a search with the settings that it was started with; only "
-                "--budget can be changed."
+                "--budget and --stop-when can be changed."
             )
         running = Search.resume(resume, trust)
     elif target is not None:
@@ -91,7 +100,7 @@ def search(
         raise NuggetError(
             "Give a formula (nugget search Au20), a TOML file, --resume DIR or --replay DIR."
         )
-    result = follow(running, budget, live, quiet=json)
+    result = follow(running, budget, live, quiet=json, stop_when=stop_when)
     report = report_of(running, result)
     if json:
         emit(report)

@@ -205,11 +205,17 @@ class Problem:
 
     def build(self, x: Floats, **info: str) -> Atoms | Failure:
         """The structure as Atoms when it is valid. Clusters are moved to the region's centre."""
-        if self.free:
-            x = x + (self._centre - x.mean(axis=0))
-        fault = self.fault(x)
+        atoms = self.assemble(x)
+        fault = self.fault(atoms.positions)
         if fault is not None:
             return Failure(fault)
+        atoms.info.update(info)
+        return atoms
+
+    def assemble(self, x: Floats) -> Atoms:
+        """The structure as `build` makes it, valid or not."""
+        if self.free:
+            x = x + (self._centre - x.mean(axis=0))
         atoms = Atoms(
             numbers=self.numbers, positions=x, cell=self.template.cell, pbc=self.template.pbc
         )
@@ -217,5 +223,4 @@ class Problem:
             atoms.set_constraint([c.copy() for c in self.template.constraints])
         elif self.n_fixed:
             atoms.set_constraint(FixAtoms(indices=np.arange(self.n_fixed)))
-        atoms.info.update(info)
         return atoms

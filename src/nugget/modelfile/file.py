@@ -63,14 +63,18 @@ def load(path: str | Path, trust_code: bool = False) -> Potential:
     path = Path(path)
     header, arrays = _read(path)
     with _damage_named(path):
-        code = [name for prior in PRIORS for name in _code_of(header[prior])]
-        require_trust(dict.fromkeys(code), str(path), trust_code)
+        require_trust(_code_in(header), str(path), trust_code)
         return _restored(header, arrays)
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
     """Settings, calibration and provenance of a model file; its checksum is verified."""
     return _read(Path(path))[0]
+
+
+def code_of_model(path: str | Path) -> list[str]:
+    """The code that a model file would run when it predicts; see `load`."""
+    return _code_in(read_header(path))
 
 
 # --------------------------------------------------------------------------- writing
@@ -199,6 +203,10 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
             f"{path} has model format {found}, written by nugget {writer}; this is nugget "
             f"{nugget.__version__}, which reads formats up to {VERSION}: update nugget."
         )
+
+
+def _code_in(header: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for prior in PRIORS for name in _code_of(header[prior])))
 
 
 def _code_of(prior: dict[str, Any]) -> list[str]:

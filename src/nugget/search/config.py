@@ -6,8 +6,6 @@ Each option is documented once, here; `nugget init` writes these texts as commen
 from __future__ import annotations
 
 import difflib
-import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig, ExecutionConfig, Section
+from nugget.search._toml import toml_key, toml_value
 
 Options = dict[str, Any]
 
@@ -90,7 +89,9 @@ class ModelConfig(Section):
     )
     uncertainty_options: Options = _options("uncertainty")
     baseline: str = Field(
-        "pair-well", description="energy before any data: pair-well, repulsion, none, ..."
+        "pair-well",
+        description="energy before any data: pair-well, repulsion, none, ...; engine:gfn1-xtb or "
+        "engine:module:factory, a cheaper engine; NAME.model, a model of one",
     )
     baseline_options: Options = _options("baseline")
 
@@ -136,6 +137,20 @@ class SearchConfig(Section):
     )
     reference_tolerance: float | None = Field(
         0.05, ge=0, description="found only this close to its energy, eV; 0: its bonds suffice"
+    )
+    start: str | None = Field(
+        None, description="file with structures that are evaluated first, in order"
+    )
+    learn: str | None = Field(
+        None,
+        description="labelled structures that are known before, a file or the directory of "
+        "another search with the same engine; nothing of it is evaluated again",
+    )
+    stop_when: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="stop when the estimated probability that the lowest is found exceeds this",
     )
     polish: int = Field(
         3, ge=0, description="lowest structures relaxed with the engine at the end; 0: none"
@@ -188,7 +203,7 @@ def make_config(settings: dict[str, Any], origin: str = "the settings") -> Confi
 # What may change while a search goes on: how far, how long and where, but not what it finds.
 _FREE = {
     "engine": {"time_limit", "retries", "max_failures", "scratch", "keep_scratch"},
-    "search": {"budget", "polish"},
+    "search": {"budget", "polish", "stop_when"},
 }
 
 
@@ -232,37 +247,16 @@ def write_config(config: Config, *, comments: bool = True) -> str:
             value = getattr(block, key)
             note = f"  # {field.description}" if comments else ""
             if isinstance(value, dict) and value:
-                entries = [f"{_key(k)} = {_toml(v)}" for k, v in value.items()]
+                entries = [f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()]
                 head = f"# {field.description}\n" if comments else ""
                 tables.append("\n".join([f"{head}[{name}.{key}]", *entries]))
             elif value is not None:
-                lines.append(f"{key} = {_toml(value)}{note}")
+                lines.append(f"{key} = {toml_value(value)}{note}")
             elif comments:
                 lines.append(f"# {key} ={note}")
         blocks.append("\n".join(lines))
         blocks.extend(tables)
     return "\n\n".join(blocks) + "\n"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-    raise NuggetError(f"{value!r} cannot be written to a TOML file.")
 
 
 _RENAMED = {

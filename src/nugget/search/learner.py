@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from ase import Atoms
@@ -17,20 +17,22 @@ from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget._compiled.arrays import Floats
 from nugget.calibration import OnlineScale
-from nugget.errors import NuggetError
 from nugget.generators import Failure, Mixer, Problem, make_generator
 from nugget.identity import KnownStructures
-from nugget.potential.priors import PairWell
+from nugget.potential.priors import FixedPrior
 from nugget.potential.surface import Surface
 from nugget.relax import relax
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
+from nugget.search.baseline import has_value, knowing
 from nugget.search.config import Config
+from nugget.search.first import ROUNDS, propose_first
+from nugget.search.knowledge import START, Knowledge
 from nugget.search.model import make_potential
 from nugget.search.parents import SELECTORS
+from nugget.search.proposal import Proposal
+from nugget.search.stop import Meetings, write_draws
 from nugget.search.store import Purpose, Record
 
-# Rounds of new candidates before a search says that there is nothing new to find.
-_ROUNDS = 10
 # An improvement that is worth an evaluation, eV.
 _GAIN = 0.02
 # To explore: weight of σ, among the share of candidates with the lowest energies. Without that
@@ -38,24 +40,17 @@ _GAIN = 0.02
 _EXPLORE_KAPPA, _EXPLORE_SHARE = 8.0, 0.3
 
 
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """A structure that should be evaluated, and what the model expects of it."""
-
-    atoms: Atoms
-    generator: str
-    predicted: float | None = None
-    std: float | None = None  # before rescaling
-    scale: float = 1.0
-    acquisition: float | None = None
-    purpose: Purpose = "start"
-
-
 class Learner:
-    """Model, known structures and generator weights of one search."""
+    """Model, known structures and generator weights of one search.
 
-    def __init__(self, config: Config, problem: Problem) -> None:
+    `knowledge` is what was known before it began.
+    """
+
+    def __init__(
+        self, config: Config, problem: Problem, knowledge: Knowledge | None = None
+    ) -> None:
         self.config, self.problem = config, problem
+        knowledge = knowledge or Knowledge()
         search = config.search
         made = [
             make_generator(name, **search.generator_options.get(name, {}))
@@ -66,12 +61,20 @@ class Learner:
         self.mixer = Mixer(suited, {one.name: search.generators[one.name] for one in suited})
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # mistakes are found now
-        self.potential = make_potential(config.model, problem, config.search.seed)
+        seed, directory = config.search.seed, knowledge.directory
+        self.potential = make_potential(config.model, problem, seed, directory)
+        self.baseline = knowing(self.potential.prior)
         self.online = OnlineScale()
         self.known = KnownStructures()
         self._failed = KnownStructures()
+        self.start, self.learned = knowledge.start, knowledge.learned
         self.records: list[Record] = []
+        self.meetings = Meetings(self.learned)
         self._waiting: list[Atoms] = []  # labelled structures from before the first model
+        for record in self.learned:
+            self.known.add(record.atoms, record.energy)
+        if labelled := [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]:
+            self._fit(labelled)
 
     @property
     def good(self) -> list[Record]:
@@ -83,28 +86,39 @@ class Learner:
         """The lowest energy so far."""
         return min(self.good, key=lambda record: record.energy, default=None)
 
+    @property
+    def lowest(self) -> Record | None:
+        """The lowest energy that is known, here or from before."""
+        known = [*self.good, *self.learned]
+        return min(known, key=lambda record: record.energy, default=None)
+
     def learn(self, record: Record) -> None:
         """Take in one evaluation; the next one is `propose`d from it."""
-        best = self.best
+        best = self.best_energy
         self.records.append(record)
+        self.meetings.add(record)
         if not record.ok:
             # One failure may be an accident; a second one of the same structure is believed.
             (self.known if record.atoms in self._failed else self._failed).add(record.atoms)
             self._credit(record, 0.0)
             return
         self.known.add(record.atoms, record.energy)
-        improved = best is None or record.energy < best.energy
-        self._credit(record, 1.0 if improved else 0.0)
+        self._credit(record, 1.0 if record.energy < best else 0.0)
         if record.predicted is not None and record.std:
             self.online = self.online.update(record.predicted, record.std, record.energy)
+        if not has_value(self.baseline, record.atoms):
+            return
         if self.potential.is_fitted:
             self.potential.update([record.atoms])
         else:
             self._waiting.append(record.atoms)
             if len(self._waiting) >= self.config.search.initial:
-                use_forces = None if self.config.model.use_forces else False  # where they are
-                self.potential.fit(self._waiting, use_forces=use_forces)
+                self._fit(self._waiting)
                 self._waiting = []
+
+    def _fit(self, images: list[Atoms]) -> None:
+        """The first model; forces are used where they are."""
+        self.potential.fit(images, use_forces=None if self.config.model.use_forces else False)
 
     @property
     def acquisition(self) -> Acquisition:
@@ -114,8 +128,8 @@ class Learner:
 
     @property
     def best_energy(self) -> float:
-        """The lowest energy so far; there is one as soon as there is a model."""
-        return min(record.energy for record in self.good)
+        """The lowest energy that is known; infinite before there is one."""
+        return min((record.energy for record in (*self.good, *self.learned)), default=np.inf)
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
@@ -127,6 +141,8 @@ class Learner:
         `ordinal` counts the proposals of a search; `pending` are those still being evaluated.
         None when every candidate is already known.
         """
+        if ordinal < len(self.start):
+            return Proposal(self.start[ordinal].copy(), START)
         if not pending:
             return self._propose(ordinal)
         proposal = self._believing(pending)._propose(ordinal)
@@ -161,25 +177,35 @@ class Learner:
     def _propose(self, ordinal: int) -> Proposal | None:
         rng = np.random.default_rng([self.config.search.seed, ordinal])
         if not self.potential.is_fitted:
-            return self._unlearned(rng)
+            return propose_first(self, rng)
         parents = self._parents(rng)
         surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
         pool: list[Atoms] = []
-        for k in range(1, _ROUNDS + 1):
-            start = self._candidates(rng, parents if k % 2 else [])
-            relaxed = self._relax(start, surface)
+        draws: list[str] = []
+        for k in range(1, ROUNDS + 1):
+            start = self.candidates(rng, parents if k % 2 else [])
+            relaxed = self.relaxed(start, surface)
+            draws += self._draws(relaxed)
             for _ in range(self.config.search.hops):
-                relaxed += self._relax(self._hop(rng, relaxed), surface)
+                relaxed += self.relaxed(self._hop(rng, relaxed), surface)
             pool += relaxed
             proposal = self._choose(pool)
             if proposal is not None and (not rounds or self._promises(proposal)):
-                return proposal
+                return replace(proposal, draws=" ".join(draws))
             if k >= rounds:
                 proposal = (proposal and self._choose(pool, "explore")) or self._choose(start)
                 if proposal is not None:
-                    return proposal
+                    return replace(proposal, draws=" ".join(draws))
         return None
+
+    def _draws(self, relaxed: list[Atoms]) -> list[str]:
+        """What candidates without parents have met; see `stop`."""
+        needs = {name: made.needs for name, made in self.mixer.generators.items()}
+        images = [atoms for atoms in relaxed if not needs[str(atoms.info["generator"])]]
+        if not images:
+            return []
+        return write_draws(images, self._predict(images)[0], self.best_energy, self.meetings.keys)
 
     def _promises(self, proposal: Proposal) -> bool:
         """May this be lower than all that is known, as far as the model can tell?"""
@@ -188,7 +214,8 @@ class Learner:
         bar = self.config.search.kappa * self.scale * proposal.std
         return proposal.predicted - bar < self.best_energy - _GAIN
 
-    def _candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
+    def candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
+        """New structures, as many as could be made."""
         made = (
             self.mixer(rng, self.problem, parents) for _ in range(self.config.search.candidates)
         )
@@ -199,32 +226,17 @@ class Learner:
         """Factor on σ that makes the search's own past predictions calibrated."""
         return self.online.scale if self.config.search.calibrate else 1.0
 
-    def _unlearned(self, rng: np.random.Generator) -> Proposal | None:
-        """Before there is a model: a generated structure that is new."""
-        reason = "nothing fitted"
-        for _ in range(_ROUNDS):
-            made = [self.mixer(rng, self.problem) for _ in range(5)]
-            start = [atoms for atoms in made if isinstance(atoms, Atoms)]
-            reason = next((m.reason for m in made if isinstance(m, Failure)), reason)
-            for atoms in [*self._relax(start, PairWell()), *start]:
-                if atoms not in self.known:
-                    return Proposal(atoms, str(atoms.info["generator"]))
-        if len(self.known):
-            return None
-        raise NuggetError(
-            f"No valid structure of {self.config.system.formula} could be generated ({reason}): "
-            "enlarge system.radius, system.height or system.cell."
-        )
-
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
-        good = self.good
+        good = [*self.learned, *self.good]
+        if not good:
+            return []
         features = self.potential.descriptor.compute([r.atoms for r in good])
         means = np.add.reduceat(features.values, features.batch.offsets[:-1], axis=0)
         energies = np.array([r.energy for r in good])
         select = SELECTORS[self.config.search.parents]
         return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
 
-    def _relax(self, images: list[Atoms], surface: Surface | PairWell) -> list[Atoms]:
+    def relaxed(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
         if not images:
             return []
@@ -245,7 +257,7 @@ class Learner:
             return []
         energy, std = self._predict(pool)
         order = np.argsort(self._score(energy, std))[: max(2, len(pool) // 4)]
-        return self._candidates(rng, [pool[k] for k in order])
+        return self.candidates(rng, [pool[k] for k in order])
 
     def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
         found = self.potential.predict(images, forces=False)
@@ -269,7 +281,7 @@ class Learner:
             scores = np.where(low, energy - _EXPLORE_KAPPA * self.scale * std, np.inf)
         order = np.argsort(scores, kind="stable")
         for k in order:
-            if self.known.find(pool[k], float(energy[k])) is None:
+            if np.isfinite(energy[k]) and self.known.find(pool[k], float(energy[k])) is None:
                 return Proposal(
                     atoms=pool[k],
                     generator=str(pool[k].info["generator"]),

@@ -10,11 +10,12 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from nugget.evaluation.trust import require_trust
+from nugget.search.baseline import baseline_code
 from nugget.search.config import Config
+from nugget.search.knowledge import Knowledge, read_knowledge
 from nugget.search.learner import Learner
 from nugget.search.polish import Minimum
 from nugget.search.prepare import (
-    baseline_code,
     check,
     code_of,
     copied_names,
@@ -26,6 +27,7 @@ from nugget.search.prepare import (
 from nugget.search.reference import read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.run import Run, Watcher
+from nugget.search.stop import Confidence
 from nugget.search.store import End, Record, Store
 
 
@@ -39,6 +41,7 @@ class Result:
     directory: Path
     minima: tuple[Minimum, ...] = ()  # polished, the lowest first
     polish_evaluations: int = 0
+    confidence: Confidence | None = None  # that the lowest structure is found
 
     @property
     def evaluations(self) -> int:
@@ -76,7 +79,7 @@ class Search:
         Store.check_free(directory)
         files = locate(config, base)
         check(config, files)
-        copy_files(files, directory)
+        copy_files(files, directory, config)
         return cls(Store.create(directory, with_files(config, copied_names(files))))
 
     @classmethod
@@ -89,7 +92,7 @@ class Search:
         it is refused unless `trust` says otherwise, or all of that code is among `trusted`.
         """
         store = Store.open(Path(directory))
-        code = [name for name in code_of(store.config()) if name not in set(trusted)]
+        code = [c for c in code_of(store.config(), store.directory) if c not in set(trusted)]
         require_trust(code, str(directory), trust)
         return cls(store)
 
@@ -100,11 +103,20 @@ class Search:
         No engine is run, unless the model's baseline is one.
         """
         store = Store.open(Path(directory))
-        require_trust(baseline_code(store.config()), str(directory), trust)
+        require_trust(baseline_code(store.config(), store.directory), str(directory), trust)
         search = cls(store)
         with search.store.locked(), threadpool_limits(1):
             records, pending = search.store.records(), search.store.pending()
-            return replay(search.config, search.problem, records, pending)
+            learner = search.learner()
+            return replay(learner, records, pending)
+
+    def learner(self) -> Learner:
+        """The learner before the first evaluation."""
+        return Learner(self.config, self.problem, self.knowledge())
+
+    def knowledge(self) -> Knowledge:
+        """What was known before the search began."""
+        return read_knowledge(self.config, self.problem, self.store.directory)
 
     def stop(self) -> None:
         """Finish the evaluations in flight, then return."""
@@ -115,8 +127,11 @@ class Search:
         watch: Watcher | None = None,
         budget: int | None = None,
         executor: Executor | None = None,
+        stop_when: float | None = None,
     ) -> Result:
         """Go on until the budget is used, the reference is found or `stop` is called.
+
+        Or until the lowest structure is found with the probability `stop_when`; see `stop.py`.
 
         Then `search.polish` structures are relaxed with the engine, outside the budget.
 
@@ -125,12 +140,15 @@ class Search:
         are broken off; they stay pending and count for nothing.
         """
         budget = self.config.search.budget if budget is None else budget
+        stop_when = self.config.search.stop_when if stop_when is None else stop_when
         with self.store.locked(), threadpool_limits(1):
-            learner = Learner(self.config, self.problem)
-            run = Run(self.store, learner, self.references, budget, watch, lambda: self._stop)
+            learner = self.learner()
+            run = Run(
+                self.store, learner, self.references, budget, watch, lambda: self._stop, stop_when
+            )
             end = run(executor)
         failures = len(learner.records) - len(learner.good)
         return Result(
             learner.best, failures, end, self.store.directory, tuple(run.minima),
-            len(run.polisher.steps),
+            len(run.polisher.steps), learner.meetings.confidence(),
         )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ase.data import chemical_symbols
@@ -12,7 +13,8 @@ from nugget import registry
 from nugget.errors import NuggetError
 from nugget.generators import Problem
 from nugget.potential.potential import Potential
-from nugget.potential.priors import Prior, SpeciesEnergies
+from nugget.potential.priors import SpeciesEnergies
+from nugget.search.baseline import make_baseline, spelled
 from nugget.search.config import ModelConfig
 
 # Settings that go to a part if it takes such an argument: {setting: argument}.
@@ -29,8 +31,10 @@ _SETTINGS: dict[str, dict[str, str]] = {
 }
 
 
-def make_potential(model: ModelConfig, problem: Problem, seed: int) -> Potential:
-    """The potential, not yet fitted."""
+def make_potential(
+    model: ModelConfig, problem: Problem, seed: int, directory: Path = Path()
+) -> Potential:
+    """The potential, not yet fitted; file names are relative to `directory`."""
     species = tuple(sorted({chemical_symbols[z] for z in problem.numbers}))
     return Potential(
         _make("descriptor", model, model.descriptor, model.descriptor_options, species=species),
@@ -39,7 +43,7 @@ def make_potential(model: ModelConfig, problem: Problem, seed: int) -> Potential
         noise=model.noise,
         force_noise=model.force_noise,
         uncertainty=_make("uncertainty", model, model.uncertainty, model.uncertainty_options),
-        prior=[SpeciesEnergies(), *_baseline(model)],
+        prior=[SpeciesEnergies(), *make_baseline(model, directory)],
         seed=seed,
     )
 
@@ -48,7 +52,7 @@ def _make(
     kind: str, model: ModelConfig, name: str, options: Mapping[str, Any], **given: Any
 ) -> Any:
     """A part with the settings that it takes; one that was changed and is not taken is an error."""
-    name = _spelled(kind, name)
+    name = spelled(kind, name)
     factory = registry.find(kind, name)
     takes = inspect.signature(factory).parameters
     for setting, argument in _SETTINGS[kind].items():
@@ -61,23 +65,3 @@ def _make(
                 f"{registry.taken(factory)}."
             )
     return registry.make(kind, name, **{**given, **options})
-
-
-def _baseline(model: ModelConfig) -> list[Prior]:
-    """What is added to the energies per element.
-
-    A pair well keeps early searches from crushing or boiling structures that no data speak about:
-    on Au13 (EMT, two seeds) 5 of 38 evaluations were above 9 eV instead of 27.
-    """
-    if model.baseline == "none":
-        if model.baseline_options:
-            raise NuggetError("model.baseline_options are given, but model.baseline is 'none'.")
-        return []
-    return [registry.make("prior", _spelled("prior", model.baseline), **model.baseline_options)]
-
-
-def _spelled(kind: str, name: str) -> str:
-    """The registered name; label-noise may be written for LabelNoise."""
-    camel = "".join(part.capitalize() for part in name.split("-"))
-    known = registry.names(kind)
-    return camel if name not in known and camel in known else name

@@ -24,7 +24,7 @@ from nugget.identity.point_group import point_group
 from nugget.relax.learning import EngineRelaxed, LearningRelaxation
 from nugget.relax.queued import relax_through
 from nugget.search.config import Config
-from nugget.search.polish_step import PolishStep
+from nugget.search.polish_step import PolishStep, energy_of
 from nugget.search.store import BEST, MINIMA, Record, Store
 from nugget.structures.files import replacing
 
@@ -38,7 +38,7 @@ class Minimum:
     """A relaxed structure of a search."""
 
     relaxed: EngineRelaxed
-    start: int  # iteration of the evaluation that it was relaxed from
+    start: int  # iteration of the evaluation that it was relaxed from; negative: learned before
     met: int  # evaluations of the search with its bonds, or with those of its start
     point_group: str  # empty for periodic structures
 
@@ -102,7 +102,8 @@ class Polisher:
     def _begun(self, record: Record) -> LearningRelaxation:
         """The relaxation of an evaluation, with all that is known of it."""
         run = LearningRelaxation(record.atoms, FMAX, MAX_EVALUATIONS, PROBES)
-        run.observe(record.atoms)
+        if "forces" in record.atoms.calc.results:  # what was learned before may have none
+            run.observe(record.atoms)
         for step in self.steps:
             if step.start == record.iteration and not run.done:
                 run.observe(step.atoms if step.ok else None)
@@ -121,26 +122,12 @@ class Polisher:
 
         def judge(atoms: Atoms) -> str | None:
             known = [one.atoms for one in records] + [s.atoms for s in self.steps if s.ok]
+            known = [one for one in known if "forces" in one.calc.results]
             energies = [energy_of(one) / len(one) for one in known]
             forces = [_largest(one) for one in known]
             return doubt(atoms, energies, forces)
 
         return judge
-
-
-def energy_of(atoms: Atoms) -> float:
-    """The stored energy."""
-    return float(atoms.calc.results["energy"])
-
-
-def lowest_steps(steps: Sequence[PolishStep]) -> dict[int, Atoms]:
-    """The lowest structure of every relaxation, by the evaluation that it began with."""
-    lowest: dict[int, Atoms] = {}
-    for step in steps:
-        if step.ok:
-            before = lowest.setdefault(step.start, step.atoms)
-            lowest[step.start] = min(before, step.atoms, key=energy_of)
-    return lowest
 
 
 def _largest(atoms: Atoms) -> float:
@@ -167,7 +154,8 @@ def distinct_minima(
     keys = [graph_key(record.atoms) for record in records if record.ok]
     known = KnownStructures()
     minima: list[Minimum] = []
-    pairs = sorted(zip(starts, relaxed, strict=True), key=lambda pair: pair[1].energy)
+    pairs = [(a, b) for a, b in zip(starts, relaxed, strict=True) if np.isfinite(b.energy)]
+    pairs.sort(key=lambda pair: pair[1].energy)
     for start, end in pairs:
         if known.find(end.atoms, end.energy) is not None:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,3 +44,18 @@ class PolishStep:
             pairs[POLISH], pairs["step"], atoms, data["failure"], data["reason"],
             pairs["engine_seconds"],
         )  # fmt: skip
+
+
+def energy_of(atoms: Atoms) -> float:
+    """The stored energy."""
+    return float(atoms.calc.results["energy"])
+
+
+def lowest_steps(steps: Sequence[PolishStep]) -> dict[int, Atoms]:
+    """The lowest structure of every relaxation, by the evaluation that it began with."""
+    lowest: dict[int, Atoms] = {}
+    for step in steps:
+        if step.ok:
+            before = lowest.setdefault(step.start, step.atoms)
+            lowest[step.start] = min(before, step.atoms, key=energy_of)
+    return lowest

@@ -6,20 +6,32 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+from ase import Atoms
 from ase.cell import Cell
+from ase.io import write
 
 from nugget.errors import NuggetError
+from nugget.evaluation.config import Section
 from nugget.evaluation.queue import check_engine
-from nugget.evaluation.trust import code_in, engine_code
+from nugget.evaluation.trust import code_in
 from nugget.generators import Problem
+from nugget.search.baseline import baseline_code, baseline_file, has_value
 from nugget.search.config import Config, SystemConfig
+from nugget.search.knowledge import read_knowledge, read_labelled
 from nugget.search.learner import Learner
 from nugget.search.reference import check_references, resolve_path
 from nugget.structures.files import replacing
 from nugget.structures.io import read_images
 
 #: The settings that name files, by what the files are.
-_ROLES = {"template": "system", "reference": "search"}
+_ROLES = {
+    "template": "system",
+    "reference": "search",
+    "start": "search",
+    "learn": "search",
+    "baseline": "model",
+}
 
 
 def locate(config: Config, base: Path = Path()) -> dict[str, Path]:
@@ -27,9 +39,9 @@ def locate(config: Config, base: Path = Path()) -> dict[str, Path]:
     found = {}
     for role, section in _ROLES.items():
         name = getattr(getattr(config, section), role)
-        if name is None:
+        if name is None or (role == "baseline" and baseline_file(config.model) is None):
             continue
-        places = [place for place in (base / name, Path(name)) if place.is_file()]
+        places = [place for place in (base / name, Path(name)) if _is_there(place, role)]
         if not places:
             where = "" if base == Path() else f" (looked in {base} and here)"
             raise NuggetError(f"{section}.{role}: there is no file {name}{where}.")
@@ -37,12 +49,17 @@ def locate(config: Config, base: Path = Path()) -> dict[str, Path]:
     return found
 
 
+def _is_there(place: Path, role: str) -> bool:
+    return place.is_file() or (role == "learn" and place.is_dir())
+
+
 def with_files(config: Config, names: Mapping[str, str]) -> Config:
     """The settings with other file names, by role."""
-    update = {}
+    update: dict[str, Section] = {}
     for role, name in names.items():
         section = _ROLES[role]
-        update[section] = getattr(config, section).model_copy(update={role: name})
+        before = update.get(section, getattr(config, section))
+        update[section] = before.model_copy(update={role: name})
     return config.model_copy(update=update)
 
 
@@ -52,36 +69,53 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
     problem = make_problem(config.system, Path())
     check_engine(config.engine)
     check_references(config, problem)
-    Learner(config, problem).mixer.probabilities(problem, 0)
+    learner = Learner(config, problem, read_knowledge(config, problem))
+    learner.mixer.probabilities(problem, 0)
+    _check_baseline(learner)
 
 
-def code_of(config: Config) -> list[str]:
+def _check_baseline(learner: Learner) -> None:
+    """Refuse a baseline that does not know these atoms, or an engine that cannot run."""
+    if learner.baseline is None:
+        return
+    rng = np.random.default_rng(learner.config.search.seed)
+    made = [learner.mixer(rng, learner.problem) for _ in range(3)]
+    images = [atoms for atoms in made if isinstance(atoms, Atoms)]
+    if images and not any(has_value(learner.baseline, atoms) for atoms in images):
+        raise NuggetError(
+            f"model.baseline {learner.config.model.baseline!r} gives no energy for structures of "
+            f"{learner.config.system.formula}: choose one that runs for them."
+        )
+
+
+def code_of(config: Config, directory: Path = Path()) -> list[str]:
     """What these settings would run besides nugget's own engines: engine, workers, baseline."""
-    return code_in(config.engine, config.execution) + baseline_code(config)
-
-
-def baseline_code(config: Config) -> list[str]:
-    """The code that the model's baseline runs, if it is an engine."""
-    options = config.model.baseline_options
-    if "engine" not in options:
-        return []
-    return engine_code(str(options["engine"]), dict(options.get("options", ())))
+    return code_in(config.engine, config.execution) + baseline_code(config, directory)
 
 
 def copied_names(files: Mapping[str, Path]) -> dict[str, str]:
     """The names that `copy_files` gives to the files, relative to the directory."""
-    return {role: f"{role}/{file.name}" for role, file in files.items()}
+    return {
+        role: f"{role}/{file.resolve().name}" + (".traj" if file.is_dir() else "")
+        for role, file in files.items()
+    }
 
 
-def copy_files(files: Mapping[str, Path], directory: Path) -> None:
-    """Copy files, so that the directory can be moved and resumed from anywhere."""
+def copy_files(files: Mapping[str, Path], directory: Path, config: Config) -> None:
+    """Copy files, so that the directory can be moved and resumed from anywhere.
+
+    Of another search, the labelled structures are copied, exact to the last bit.
+    """
     for role, name in copied_names(files).items():
         target = directory / name
         if target.exists() and target.samefile(files[role]):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         with replacing(target) as partial:
-            shutil.copyfile(files[role], partial)
+            if files[role].is_dir():
+                write(partial, read_labelled(files[role], config), format="traj")
+            else:
+                shutil.copyfile(files[role], partial)
 
 
 def make_problem(system: SystemConfig, directory: Path) -> Problem:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.plausibility import Judge, doubt
-from nugget.search.learner import Learner, Proposal
+from nugget.search.learner import Learner
+from nugget.search.proposal import Proposal
 from nugget.search.store import UNFINISHED, Record
 
 
@@ -31,6 +32,7 @@ def make_pending(
         surrogate_seconds=seconds,
         proposal=ordinal,
         n_observed=n_observed,
+        draws=proposal.draws,
     )
 
 
@@ -51,7 +53,8 @@ def make_judge(learner: Learner) -> Judge:
     """Judges results by what the search knows at the time."""
 
     def judge(atoms: Atoms) -> str | None:
-        good = learner.good
+        known = [*learner.learned, *learner.good]
+        good = [record for record in known if "forces" in record.atoms.calc.results]
         energies = [record.energy / len(record.atoms) for record in good]
         forces = [float(_norms(record.atoms).max()) for record in good]
         reason = doubt(atoms, energies, forces)

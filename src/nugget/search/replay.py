@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
-from nugget.generators import Problem
-from nugget.search.config import Config
-from nugget.search.learner import Learner, Proposal
+from nugget.search.learner import Learner
+from nugget.search.proposal import Proposal
 from nugget.search.store import UNFINISHED, Record
 
 
@@ -30,14 +29,14 @@ class Replay:
         return not self.differences
 
 
-def replay(
-    config: Config, problem: Problem, records: Sequence[Record], pending: Sequence[Record]
-) -> Replay:
-    """Fold the log again: learn, propose with what was pending at the time, compare."""
+def replay(learner: Learner, records: Sequence[Record], pending: Sequence[Record]) -> Replay:
+    """Fold the log again: learn, propose with what was pending at the time, compare.
+
+    `learner` is that of the search before its first evaluation.
+    """
     log = sorted([*records, *pending], key=lambda record: record.proposal)
     if broken := tuple(_gaps(log, records)):
         return Replay(0, broken)
-    learner = Learner(config, problem)
     differences = []
     for record in log:
         for known in records[len(learner.records) : record.n_observed]:
@@ -48,7 +47,7 @@ def replay(
             if before.iteration == UNFINISHED or before.iteration >= record.n_observed
         ]
         again = learner.propose(record.proposal, waiting)
-        if parts := _differing(record, again, relaxed=config.engine.relax_steps > 0):
+        if parts := _differing(record, again, relaxed=learner.config.engine.relax_steps > 0):
             differences.append(f"proposal {record.proposal}: {', '.join(parts)} differ")
     return Replay(len(log), tuple(differences))
 
@@ -73,6 +72,8 @@ def _differing(record: Record, again: Proposal | None, relaxed: bool) -> list[st
         return ["all parts (nothing is proposed now)"]
     names = ("generator", "predicted", "std", "scale", "acquisition", "purpose")
     odd = [name for name in names if getattr(record, name) != getattr(again, name)]
+    if record.draws and record.draws != again.draws:  # earlier databases hold none
+        odd.append("draws")
     # Where the engine relaxed a structure, early databases hold only the result.
     unknown = relaxed and record.proposed_positions is None and record.ok
     if not unknown and not _same_structure(record.proposed, again.atoms):

@@ -65,11 +65,12 @@ class Run:
 
     def __init__(
         self, store: Store, learner: Learner, references: Sequence[Atoms], budget: int,
-        watch: Watcher | None, stopping: Callable[[], bool],
+        watch: Watcher | None, stopping: Callable[[], bool], stop_when: float | None = None,
     ) -> None:  # fmt: skip
         self.store, self.learner, self.references = store, learner, references
         self.config = learner.config
         self.budget, self.watch, self.stopping = budget, watch, stopping
+        self.stop_when = stop_when
         self.flight: dict[int, Record] = {}  # under way, by proposal
         self.held: list[Record] = []  # under way when the last run ended; submitted as they were
         self.clock = Stopwatch()
@@ -96,14 +97,15 @@ class Run:
             known = isinstance(error, NuggetError)
             self._end("failed", text if known else f"{type(error).__name__}: {text}")
             raise
-        if self.learner.best is not None and not self.minima:
+        if (lowest := self.learner.lowest) is not None and not self.minima:
             # Once more: a kill may have come between the database and this file.
-            write_structure(self.store.directory / BEST, self.learner.best.atoms)
+            write_structure(self.store.directory / BEST, lowest.atoms)
         return self._end(status, reason)
 
     def _polish(self, status: Ended, reason: str) -> tuple[Ended, str]:
         """Relax the lowest distinct structures with the engine; how the search ends then."""
-        starts = lowest_distinct(self.learner.records, self.config.search.polish)
+        known = [*self.learner.records, *self.learner.learned]
+        starts = lowest_distinct(known, self.config.search.polish)
         starts += [record for record in self._relaxed if record not in starts]
         relaxed = self.polisher.relax(starts)
         self.minima = distinct_minima(self.learner.records, starts, relaxed)
@@ -129,7 +131,7 @@ class Run:
             self.store.log(f"continued after {len(learner.records)} evaluations")
         self.held = self.store.pending()
         self.clock.take()  # learning again is no new work
-        found = any(self._is_reference(record) for record in learner.good)
+        found = any(map(self._is_reference, [*learner.learned, *learner.good]))
         with EvaluationQueue(
             self.config.engine,
             self.config.search.in_flight,
@@ -138,7 +140,7 @@ class Run:
             judge=make_judge(self.learner),
         ) as queue:
             self._show(None, found)
-            while not found:
+            while not found and not self._sure():
                 self._fill(queue)
                 if not self.flight:
                     break
@@ -151,6 +153,8 @@ class Run:
                 self.store.log(f"{len(self.flight)} in flight broken off, they stay pending")
         if found:
             return "found", "the reference was found"
+        if self._sure():
+            return "finished", "the lowest structure is found by search.stop_when"
         if len(learner.records) >= self.budget and not learner.good:
             last = learner.records[-1]
             return "failed", f"no evaluation succeeded, the last with {last.failure}: {last.reason}"
@@ -159,6 +163,11 @@ class Run:
         if self.stopping():
             return "interrupted", "stopped on request"
         return "finished", "nothing new is left to evaluate"
+
+    def _sure(self) -> bool:
+        """Is the lowest structure found with the probability that is asked for?"""
+        limit, estimate = self.stop_when, self.learner.meetings.confidence().probability
+        return limit is not None and estimate is not None and estimate >= limit
 
     def _fill(self, queue: EvaluationQueue) -> None:
         """Submit as many evaluations as there is room for."""
@@ -244,7 +253,7 @@ class Run:
             f"{record.iteration:4d}  {record.energy:14.4f} eV  best {best.energy:14.4f} eV  "
             f"{record.generator}"
         )
-        if best is record:
+        if self.learner.lowest is record:
             write_structure(self.store.directory / BEST, record.atoms)
 
     def _give_up(self) -> None:

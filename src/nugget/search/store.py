@@ -69,6 +69,7 @@ class Record:
     proposal: int = UNFINISHED  # order of proposal
     n_observed: int = UNFINISHED  # evaluations that were complete when it was proposed
     proposed_positions: NDArray[np.float64] | None = None  # if the engine moved the atoms
+    draws: str = ""  # what candidates without parents met before; see `stop`
 
     def __post_init__(self) -> None:
         for name in ("proposal", "n_observed"):
@@ -218,7 +219,6 @@ class Store:
 
     @property
     def has_pending(self) -> bool:
-        """Has `keep_pending` written anything?"""
         return (self.directory / PENDING).exists()
 
     def pending(self) -> list[Record]:
@@ -266,7 +266,7 @@ class Store:
 
 
 # Where a record is kept besides its structure: in columns, in `data`, and while it is pending.
-_DATA = ("failure", "reason", "proposed_positions")
+_DATA = ("failure", "reason", "proposed_positions", "draws")
 _COLUMNS = tuple(f.name for f in fields(Record) if f.name not in ("atoms", *_DATA))
 _EXPECTED = tuple(name for name in _COLUMNS if name not in ("iteration", "engine_seconds"))
 
@@ -289,10 +289,12 @@ def _record(atoms: Atoms, pairs: dict[str, Any], data: dict[str, Any]) -> Record
 def _pending_dict(record: Record) -> dict[str, Any]:
     bare = record.atoms.copy()
     bare.info = {}
-    return {"structure": bare.todict(), **{name: getattr(record, name) for name in _EXPECTED}}
+    kept = {name: getattr(record, name) for name in (*_EXPECTED, "draws")}
+    return {"structure": bare.todict(), **kept}
 
 
 def _pending_record(entry: dict[str, Any]) -> Record:
     structure = entry["structure"]
     atoms = structure if isinstance(structure, Atoms) else Atoms.fromdict(structure)
-    return Record(UNFINISHED, atoms, **{name: entry[name] for name in _EXPECTED})
+    expected = {name: entry[name] for name in _EXPECTED}
+    return Record(UNFINISHED, atoms, draws=entry.get("draws", ""), **expected)

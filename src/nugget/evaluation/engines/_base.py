@@ -64,6 +64,7 @@ class Engine:
     magmoms : does it use initial magnetic moments?
     vacuum : Å around structures without a cell, for codes that need one.
     code : options that name a program or a file with code; see `nugget.evaluation.trust`.
+    forgetful : options with which a calculator that is reset keeps nothing of what it calculated.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Engine:
     magmoms: bool = False
     vacuum: float | None = None
     code: tuple[str, ...] = ()
+    forgetful: Options = field(default_factory=dict)
 
     def missing(self, options: Options | None = None) -> str | None:
         """Why it cannot run here, in a few words; None if it can. Imports no engine."""

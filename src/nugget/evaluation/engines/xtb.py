@@ -46,6 +46,7 @@ def _engine(name: str, method: str, description: str) -> Engine:
         "solvation and others of tblite.ase.TBLite",
         electrons=option_names("charge", "multiplicity"),
         magmoms=True,
+        forgetful={"cache_api": False},  # else it starts from the charges of the last structure
     )
 
 

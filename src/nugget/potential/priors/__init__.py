@@ -10,6 +10,7 @@ from nugget.potential.priors.base import (
     prior_settings,
 )
 from nugget.potential.priors.calculator import CalculatorPrior
+from nugget.potential.priors.model import ModelPrior
 from nugget.potential.priors.pair_well import PairWell
 from nugget.potential.priors.repulsion import Repulsion
 from nugget.potential.priors.species import SpeciesEnergies
@@ -17,6 +18,7 @@ from nugget.potential.priors.species import SpeciesEnergies
 __all__ = [
     "CalculatorPrior",
     "FixedPrior",
+    "ModelPrior",
     "PairWell",
     "Prior",
     "PriorValues",

@@ -6,15 +6,17 @@ later are measured from the same zero.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from ase import Atoms
 
 from nugget import registry
 from nugget._compiled.arrays import Floats
-from nugget.structures.batch import Batch
+from nugget.structures.batch import Batch, as_batch
 from nugget.structures.neighbours import Pairs
 
 
@@ -58,13 +60,24 @@ class Prior(Protocol):
         """Values and derivatives; `pairs`, if given, reach at least as far as the cutoff."""
 
 
-class FixedPrior:
+class FixedPrior(ABC):
     """A prior that takes nothing from data: inherit from this and write `evaluate`."""
 
     learns: ClassVar[bool] = False
 
     def fit(self, batch: Batch, energies: Floats) -> Any:
         return self
+
+    @abstractmethod
+    def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
+        """Values and derivatives; see `Prior`."""
+
+    def __call__(self, images: Sequence[Atoms]) -> tuple[Floats, list[Floats]]:
+        """As a surface to relax on: values and gradients."""
+        batch = as_batch(images)
+        found = self.evaluate(batch)
+        gradient = np.zeros_like(batch.positions) if found.gradient is None else found.gradient
+        return found.totals(batch), batch.split(gradient)
 
 
 @registry.registered("prior")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ase import Atoms
-
-from nugget._compiled.arrays import Floats
 from nugget.potential._pair_loops import WELL
 from nugget.potential.priors._pairs import pair_term
 from nugget.potential.priors.base import FixedPrior, PriorValues
 from nugget.registry import registered
-from nugget.structures.batch import Batch, as_batch
+from nugget.structures.batch import Batch
 from nugget.structures.neighbours import Pairs
 
 
@@ -33,10 +29,3 @@ class PairWell(FixedPrior):
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
         return pair_term(batch, pairs, WELL, self.length, self.depth, self.stiffness)
-
-    def __call__(self, images: Sequence[Atoms]) -> tuple[Floats, list[Floats]]:
-        """As a surface to relax on: values and gradients."""
-        batch = as_batch(images)
-        found = self.evaluate(batch)
-        assert found.gradient is not None
-        return found.totals(batch), batch.split(found.gradient)
