@@ -56,6 +56,8 @@ class LearningCalculator(Calculator):
         if it failed: then the uncertain prediction is used.
     max_force_error : σ of a force component above which the engine is called, eV/Å.
     preset : "quick", "balanced" or "accurate": the model that is made without a potential.
+    pause : structures after a call at which only twice the allowed σ leads to another call, since
+        neighbours on a trajectory tell the same.
     """
 
     implemented_properties = [  # noqa: RUF012 (as in ASE)
@@ -72,11 +74,13 @@ class LearningCalculator(Calculator):
         *,
         preset: str = "balanced",
         use_stress: bool = False,
+        pause: int = 0,
         skin: float = 0.5,
     ) -> None:
         super().__init__()
         self.model = OnlineModel(potential, max_force_error, preset, use_stress)
-        self.max_force_error, self.skin = max_force_error, skin
+        self.max_force_error, self.pause, self.skin = max_force_error, pause, skin
+        self.since = 0  # structures since the last call
         self.engine: Label = labeller(engine) if hasattr(engine, "get_property") else engine
         self.calls: list[Call] = []
         self.frozen = False  # with True the engine is never called
@@ -112,8 +116,10 @@ class LearningCalculator(Calculator):
             free = free_components(self.atoms)
             self.results = self._predicted(self.atoms, free)
             std = largest(self.results["forces_uncertainty"], free)
-            if not self.frozen and (std > self.max_force_error or self.audit_next):
-                reason = "uncertain" if std > self.max_force_error else "audit"
+            self.since += 1
+            limit = self.max_force_error * (2.0 if self.since <= self.pause else 1.0)
+            if not self.frozen and (std > limit or self.audit_next):
+                reason = "uncertain" if std > limit else "audit"
                 known = self._called(self.atoms, Call(reason, std))
         self.audit_next = False
         if known is not None:
@@ -165,6 +171,7 @@ class LearningCalculator(Calculator):
 
     def _called(self, atoms: Atoms, call: Call) -> Atoms | None:
         """Call the engine and learn; None if it failed."""
+        self.since = 0
         found = self.engine(atoms.copy())
         if found is None:
             self.calls.append(Call(call.reason, call.std, failed=True))

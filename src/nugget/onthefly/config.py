@@ -25,6 +25,9 @@ class MDConfig(Section):
     max_force_error: float = Field(
         0.1, gt=0, description="σ of a force component above which the engine is called, eV/Å"
     )
+    pause: int = Field(
+        5, ge=0, description="steps after a call in which only twice that σ leads to another"
+    )
     audit: int = Field(
         500, ge=0, description="steps between random calls that test σ, on average; 0: none"
     )

@@ -25,7 +25,9 @@ RUN, LABELLED = "run.json", "labelled.extxyz"
 def create(directory: Path, kind: str, config: Section, *structures: Atoms) -> None:
     """Make a directory for a new run; one that holds a run already is refused."""
     if (directory / RUN).exists():
-        raise NuggetError(f"{directory} holds a run already: --resume {directory}, or choose another.")
+        raise NuggetError(
+            f"{directory} holds a run already: --resume {directory}, or choose another."
+        )
     directory.mkdir(parents=True, exist_ok=True)
     kept = [encode(atoms_dict(_bare(atoms))) for atoms in structures]
     settings = json.loads(config.model_dump_json())

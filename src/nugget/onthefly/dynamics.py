@@ -53,10 +53,13 @@ def thermal_momenta(atoms: Atoms, temperature: float, rng: np.random.Generator) 
 
 
 def displaced(atoms: Atoms, temperature: float, rng: np.random.Generator) -> Atoms:
-    """A copy whose free atoms are displaced about as far as they vibrate: 0.1 Å at 400 K."""
+    """A copy whose free atoms are displaced by 0.05 Å at 300 K: at random, so less than they move.
+
+    Atoms that vibrate move together; displacements of the same size at random cost more energy.
+    """
     copy = atoms.copy()
-    amplitude = 0.1 * np.sqrt(temperature / 400.0)
-    shift = rng.normal(scale=min(amplitude, 0.25), size=atoms.positions.shape)
+    amplitude = min(0.05 * np.sqrt(temperature / 300.0), 0.15)
+    shift = rng.normal(scale=amplitude, size=atoms.positions.shape)
     copy.set_positions(atoms.positions + shift)  # fixed atoms stay
     return copy
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ase import Atoms, units
+from ase import Atoms
 
 from nugget.onthefly.calculator import Call, LearningCalculator
 from nugget.onthefly.config import MDConfig
@@ -115,7 +115,7 @@ class MDRun:
         self.engine, self.rng = engine, np.random.default_rng(config.seed)
         self.calculator = LearningCalculator(
             potential, engine, config.max_force_error,
-            preset=config.preset, use_stress=config.ensemble == "npt",
+            preset=config.preset, use_stress=config.ensemble == "npt", pause=config.pause,
         )  # fmt: skip
         self.atoms = self.start.copy()
         thermal_momenta(self.atoms, config.temperature, self.rng)
@@ -125,6 +125,7 @@ class MDRun:
             self.calculator.model.restore(engine.good)
             restore(saved["state"], self.dynamics, self.atoms, self.rng)
             self.progress.step, self.progress.calls = saved["step"], saved["calls"]
+            self.calculator.since = saved["since"]
         offsets = {} if saved is None else saved["offsets"]
         self.files = {
             name: Appended(self.directory / name, offsets.get(name, 0))
@@ -184,6 +185,7 @@ class MDRun:
                 "step": self.progress.step,
                 "calls_used": self.engine.used,
                 "calls": self.progress.calls,
+                "since": self.calculator.since,
                 "offsets": offsets,
                 "state": state_of(self.dynamics, self.atoms, self.rng),
             },

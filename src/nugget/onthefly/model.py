@@ -1,8 +1,8 @@
 """A potential that learns one labelled structure after another, with error bars kept honest.
 
 The model is a function of the labelled structures, in their order, and of nothing else: it is
-fitted anew, with levels of σ from what is left out, whenever the data have doubled, and updated in
-between. So a run that was killed rebuilds it bit for bit from the structures alone.
+fitted anew, with levels of σ from what is left out, whenever the data have grown by a third, and
+updated in between. So a run that was killed rebuilds it bit for bit from the structures alone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class OnlineModel:
         max_force_error: float = 0.1,
         preset: str = "balanced",
         use_stress: bool = False,
-        growth: int = 2,
+        growth: float = 1.3,
     ) -> None:
         if not max_force_error > 0:
             raise NuggetError(f"max_force_error is {max_force_error}; give eV/Å above 0.")
         if preset not in RECIPES:
             raise NuggetError(f"There is no preset {preset!r}; choose from {', '.join(RECIPES)}.")
         self.max_force_error, self.preset, self.use_stress = max_force_error, preset, use_stress
-        self.growth = growth  # fitted anew when the data have grown so many times; 1: always
+        self.growth = growth  # fitted anew when the data have grown so many times
         self.potential = None if potential is None else potential.copy()
         self.given = 0 if potential is None else len(potential.fitted.training.batch)
         self.images: list[Atoms] = []
@@ -61,11 +61,9 @@ class OnlineModel:
     def _fits_at(self, n: int) -> bool:
         """Whether the model is fitted anew when it has learned n structures."""
         total, size = self.given + n, self.given or FIRST
-        if self.growth == 1:
-            return total >= FIRST
         while size < total:
-            size *= self.growth
-        return size == total and (not self.given or n > 0)
+            size = max(size + 1, int(self.growth * size))
+        return size == total
 
     def _advance(self, n: int) -> None:
         """The model after structure n, from the one after structure n - 1."""

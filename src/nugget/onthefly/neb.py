@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase import Atoms
@@ -23,6 +24,7 @@ from nugget.onthefly.config import NEBConfig
 from nugget.onthefly.directory import create, finish, read_run
 from nugget.onthefly.model import FIRST, OnlineModel
 from nugget.onthefly.record import RecordedEngine
+from nugget.onthefly.vibrations import imaginary_modes
 from nugget.relax.learning import LearningRelaxation
 from nugget.structures.files import locked
 from nugget.structures.io import write_images
@@ -58,6 +60,7 @@ class NEBResult:
     end_calls: int  # of these, for relaxing the ends
     converged: bool
     reason: str
+    imaginary: int | None = None  # modes of the model that fall at the saddle
 
     @property
     def barrier(self) -> float:
@@ -130,7 +133,7 @@ class _PathSearch:
         self, engine: Callable[[Atoms], Atoms | None], config: NEBConfig, tell: Watch
     ) -> None:
         self.engine, self.config, self.tell = engine, config, tell
-        self.model = OnlineModel(None, config.max_force_error, config.preset, growth=1)
+        self.model = OnlineModel(None, config.max_force_error, config.preset, growth=1.0)
         self.calls = self.failed = 0
 
     def call(self, atoms: Atoms) -> Atoms | None:
@@ -170,7 +173,7 @@ class _PathSearch:
             potential = self.model.potential
             path = relaxed(path, potential, config.fmax, _FAR * config.max_force_error)
             band = evaluated(path, potential, config.max_force_error)
-            image = self._next(band, saddle)
+            image = self._next(band)
             found = self.call(path[image])
             if found is None:
                 self.failed += 1
@@ -190,12 +193,13 @@ class _PathSearch:
                 if force <= config.fmax and band.std.max() <= config.max_force_error:
                     reason = "converged"
                     break
-        band = evaluated(path, self.model.potential, config.max_force_error)
-        return NEBResult(
-            band, start, end, saddle, self.calls, end_calls, reason == "converged", reason
-        )
+        potential = self.model.potential
+        band = evaluated(path, potential, config.max_force_error)
+        modes = imaginary_modes(saddle.atoms, potential) if config.vibrations and saddle else None
+        converged = reason == "converged"
+        return NEBResult(band, start, end, saddle, self.calls, end_calls, converged, reason, modes)
 
-    def _next(self, band: Band, saddle: Saddle | None) -> int:
+    def _next(self, band: Band) -> int:
         """The image to call: the least certain one, or the highest where all are certain."""
         inner = band.std[1:-1]
         if inner.max() > self.config.max_force_error:
@@ -220,3 +224,19 @@ def path_images(band: Band) -> list[Atoms]:
         copy.arrays["forces_uncertainty"] = band.forces_std[k]
         images.append(copy)
     return images
+
+
+def report_of(result: NEBResult) -> dict[str, Any]:
+    """The path as plain data."""
+    return {
+        "barrier": result.barrier,
+        "error": result.error,
+        "barrier_back": result.barrier - result.reaction_energy,
+        "reaction_energy": result.reaction_energy,
+        "saddle_fmax": float("nan") if result.saddle is None else result.saddle.fmax,
+        "calls": result.calls,
+        "end_calls": result.end_calls,
+        "converged": result.converged,
+        "reason": result.reason,
+        "imaginary_modes": result.imaginary,
+    }

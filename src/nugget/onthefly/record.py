@@ -30,7 +30,12 @@ class RecordedEngine:
     """
 
     def __init__(self, engine: EngineConfig, directory: Path, used: int = 0) -> None:
-        self.path, self.engine, self.directory, self.used = directory / CALLS, engine, directory, used
+        self.path, self.engine, self.directory, self.used = (
+            directory / CALLS,
+            engine,
+            directory,
+            used,
+        )
         self.outcomes = read_outcomes(self.path)
         if used > len(self.outcomes):
             raise NuggetError(f"{self.path} has lost calls that the run has used; start anew.")
