@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from ase import Atoms
-from ase.calculators.calculator import Calculator, all_changes
+from ase.calculators.calculator import BaseCalculator, Calculator, all_changes
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms, FixCartesian
 
@@ -69,7 +69,7 @@ class LearningCalculator(Calculator):
     def __init__(
         self,
         potential: Potential | None,
-        engine: Calculator | Label,
+        engine: BaseCalculator | Label,
         max_force_error: float = 0.1,
         *,
         preset: str = "balanced",
@@ -81,7 +81,7 @@ class LearningCalculator(Calculator):
         self.model = OnlineModel(potential, max_force_error, preset, use_stress)
         self.max_force_error, self.pause, self.skin = max_force_error, pause, skin
         self.since = 0  # structures since the last call
-        self.engine: Label = labeller(engine) if hasattr(engine, "get_property") else engine
+        self.engine: Label = labeller(engine) if isinstance(engine, BaseCalculator) else engine
         self.calls: list[Call] = []
         self.frozen = False  # with True the engine is never called
         self.audit_next = False  # call the engine at the next structure, to see whether σ is right
@@ -187,7 +187,7 @@ class LearningCalculator(Calculator):
         return found
 
 
-def labeller(calculator: Calculator) -> Label:
+def labeller(calculator: BaseCalculator) -> Label:
     """An ASE calculator as a function; what it raises is raised."""
 
     def label(atoms: Atoms) -> Atoms:

@@ -1,8 +1,9 @@
 """How uncertain are the forces? Cheaply where they are certain, exactly where they are not.
 
 The standard deviations of all force components need one backward pass per inducing point. A few
-surfaces drawn from the posterior need as many passes as there are surfaces, and tell its part of σ
-to 1/√(2K) (12 % for 32). Where that estimate, with a margin, is below what is allowed, it is enough.
+surfaces drawn from the posterior need as many passes as there are surfaces, and tell its part of
+σ to 1/√(2K) (12 % for 32). Where that estimate, with a margin, is below what is allowed, it is
+enough.
 
 The posterior of a sparse model knows only what its inducing points can express: far from all of
 them it is certain of nothing happening. So the share r of an atom's prior variance that they leave

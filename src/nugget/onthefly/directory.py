@@ -1,4 +1,4 @@
-"""The directory of a run: settings with their start, files that grow, and what is left at the end."""
+"""The directory of a run: settings and start, files that grow, and what is left at the end."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ def restore(
             owner = getattr(owner, part)
         setattr(owner, last, np.array(value) if isinstance(value, list) else value)
     if state["integrator"]:
-        dynamics._q, dynamics._p = atoms.get_positions(), atoms.get_momenta()
+        mtk: Any = dynamics
+        mtk._q, mtk._p = atoms.get_positions(), atoms.get_momenta()
 
 
 def _get(owner: Any, name: str) -> Any:

@@ -119,7 +119,7 @@ class MDRun:
         )  # fmt: skip
         self.atoms = self.start.copy()
         thermal_momenta(self.atoms, config.temperature, self.rng)
-        self.dynamics = integrator(self.atoms, config, self.rng)
+        self.dynamics: Any = integrator(self.atoms, config, self.rng)
         self.progress = Progress(0, config.steps, config.dt)
         if saved is not None:
             self.calculator.model.restore(engine.good)

@@ -8,8 +8,10 @@ updated in between. So a run that was killed rebuilds it bit for bit from the st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.errors import NuggetError
 from nugget.gp.inducing import PivotedCholesky
@@ -88,14 +90,12 @@ class OnlineModel:
 
 def training_images(training: Training, first: int) -> list[Atoms]:
     """The first structures of a training set, with their labels."""
-    from ase.calculators.singlepoint import SinglePointCalculator
-
     batch, images = training.batch, []
     for s in range(first):
         rows = slice(batch.offsets[s], batch.offsets[s + 1])
         atoms = Atoms(batch.numbers[rows], batch.positions[rows])
         atoms.cell[:], atoms.pbc = batch.cells[s], batch.pbc[s]
-        results = {"energy": float(training.energy[s])}
+        results: dict[str, Any] = {"energy": float(training.energy[s])}
         if training.has_forces[s]:
             results["forces"] = training.forces[rows]
         if training.has_stress[s]:
