@@ -22,6 +22,8 @@ from nugget.potential.prediction import voigt_stress
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import Verlet
 
+# Calls that tell whether σ is right.
+_SCORES = 5
 #: A structure with results; None if the engine failed.
 Label = Callable[[Atoms], Atoms | None]
 
@@ -81,6 +83,7 @@ class LearningCalculator(Calculator):
         self.model = OnlineModel(potential, max_force_error, preset, use_stress)
         self.max_force_error, self.pause, self.skin = max_force_error, pause, skin
         self.since = 0  # structures since the last call
+        self.scores: list[float] = []  # RMS of error/σ at calls, before the factor below
         self.engine: Label = labeller(engine) if isinstance(engine, BaseCalculator) else engine
         self.calls: list[Call] = []
         self.frozen = False  # with True the engine is never called
@@ -93,6 +96,13 @@ class LearningCalculator(Calculator):
         if self.model.potential is None:
             raise NuggetError("There are too few structures for a model yet: run more steps.")
         return self.model.potential
+
+    @property
+    def factor(self) -> float:
+        """What σ is multiplied by: frames of a trajectory resemble each other, so that leaving
+        some out tells too little. The last calls tell the rest; σ only grows by it."""
+        last = self.scores[-_SCORES:]
+        return max(1.0, float(np.sqrt(np.mean(np.square(last))))) if len(last) > 2 else 1.0
 
     def forget(self) -> None:
         """Drop results and the list of pairs: what follows depends on the model alone."""
@@ -129,7 +139,8 @@ class LearningCalculator(Calculator):
         """σ of each force component of the present structure (N, 3), exact however small."""
         assert self.atoms is not None
         if self._known(self.atoms) is None:
-            self.results["forces_uncertainty"] = exact_force_std(self._evaluated(self.atoms))
+            exact = exact_force_std(self._evaluated(self.atoms))
+            self.results["forces_uncertainty"] = self.factor * exact
         return np.asarray(self.results["forces_uncertainty"])
 
     def _evaluated(self, atoms: Atoms) -> Evaluation:
@@ -140,15 +151,15 @@ class LearningCalculator(Calculator):
         return value_and_grad(potential, batch, MEAN, pairs=pairs, keep_rows=True)
 
     def _predicted(self, atoms: Atoms, free: Bools) -> dict[str, Any]:
-        found = self._evaluated(atoms)
+        found, factor = self._evaluated(atoms), self.factor
         batch = found.batch
         assert found.std is not None
         results: dict[str, Any] = {
             "energy": float(found.energy[0]),
             "free_energy": float(found.energy[0]),
             "forces": -found.gradients[0],
-            "energy_uncertainty": float(found.std[0]),
-            "forces_uncertainty": force_std(found, self.max_force_error, free),
+            "energy_uncertainty": factor * float(found.std[0]),
+            "forces_uncertainty": factor * force_std(found, self.max_force_error / factor, free),
         }
         if abs(np.linalg.det(batch.cells[0])) > 1e-9:
             results["stress"] = voigt_stress(found.strains[0], batch)[0]
@@ -179,9 +190,11 @@ class LearningCalculator(Calculator):
         if call.std is not None:
             free = free_components(atoms)
             error = np.abs(self.results["forces"] - found.calc.results["forces"])[free]
-            within = np.mean(error <= 2 * self.results["forces_uncertainty"][free])
+            bars = self.results["forces_uncertainty"][free]
+            within = np.mean(error <= 2 * bars)
             rms = float(np.sqrt(np.mean(error**2)))
             call = Call(call.reason, call.std, float(error.max()), rms, float(within))
+            self.scores.append(self.factor * float(np.sqrt(np.mean((error / bars) ** 2))))
         self.calls.append(call)
         self.model.learn(found)
         return found

@@ -86,9 +86,13 @@ class Appended:
             return os.fstat(file.fileno()).st_size
 
 
-def finish(directory: Path, name: str, model: OnlineModel) -> None:
-    """Write the model and the structures that it has learned."""
+def finish(directory: Path, name: str, model: OnlineModel, factor: float = 1.0) -> None:
+    """Write the model, its σ multiplied by a factor, and the structures that it has learned."""
     if model.potential is not None:
-        model.potential.save(directory / name)
+        saved = model.potential.copy()
+        fitted: Any = saved.fitted.uncertainty
+        if factor != 1.0 and hasattr(fitted, "with_scale"):
+            saved.set_uncertainty(fitted.with_scale(factor * fitted.scale))
+        saved.save(directory / name)
     if model.images:
         write_images(directory / LABELLED, model.images)

@@ -106,7 +106,7 @@ class MDRun:
                 watch(self.progress)
             self._save()
             if self.progress.step >= self.config.steps:
-                finish(self.directory, MODEL, self.calculator.model)
+                finish(self.directory, MODEL, self.calculator.model, self.calculator.factor)
         return self.progress
 
     def _begin(self, engine: RecordedEngine, saved: dict[str, Any] | None) -> None:
@@ -125,7 +125,7 @@ class MDRun:
             self.calculator.model.restore(engine.good)
             restore(saved["state"], self.dynamics, self.atoms, self.rng)
             self.progress.step, self.progress.calls = saved["step"], saved["calls"]
-            self.calculator.since = saved["since"]
+            self.calculator.since, self.calculator.scores = saved["since"], saved["scores"]
         offsets = {} if saved is None else saved["offsets"]
         self.files = {
             name: Appended(self.directory / name, offsets.get(name, 0))
@@ -186,6 +186,7 @@ class MDRun:
                 "calls_used": self.engine.used,
                 "calls": self.progress.calls,
                 "since": self.calculator.since,
+                "scores": self.calculator.scores,
                 "offsets": offsets,
                 "state": state_of(self.dynamics, self.atoms, self.rng),
             },
