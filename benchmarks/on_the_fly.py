@@ -1,18 +1,18 @@
 """Dynamics and barriers that are learned on the fly, against the engine's own.
 
-    python benchmarks/on_the_fly.py md [--systems Cu108 ...] [--steps 5000] [--seed 3]
+    python benchmarks/on_the_fly.py md [--systems Cu108 ...] [--steps 5000] [--seed 3] [--out runs]
     python benchmarks/on_the_fly.py neb [--systems "Au on Al(100)" ...]
 
 md: engine calls, the share of force components of frames that were not called whose error is below
 the allowed one, radial distribution and mean energy beside the engine's own dynamics, and the drift
 of an NVE run once learning is frozen. neb: barrier and engine calls beside ASE's climbing NEB.
-Prints tables and writes results/on_the_fly_md.json and results/on_the_fly_neb.json.
+Prints tables and writes results/on_the_fly_md.json and results/on_the_fly_neb.json. Runs of md are
+kept in --out, and continued from there if they were broken off.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -109,19 +109,22 @@ def engine_dynamics(
     return frames, energies, (time.process_time() - begun) / steps
 
 
-def measure_md(name: str, steps: int, reference: int, seed: int) -> dict[str, Any]:
+def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -> dict[str, Any]:
     build, engine, temperature, cutoff = MD[name]
     start = build()
     config = MDConfig.model_validate(
         {"engine": {"name": engine}, "steps": steps, "temperature": temperature, "seed": seed,
          "max_force_error": LIMIT, "every": max(steps // 250, 1)}
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        run = MDRun.create(start, config, Path(folder) / "run")
-        begun = time.process_time()
-        progress = run.run()
-        seconds = (time.process_time() - begun) / steps
-        frames = read(Path(folder) / "run" / "md.extxyz", ":")
+    directory = folder / f"{name.replace(' ', '-')}-{steps}-seed{seed}"
+    if (directory / "run.json").exists():
+        run = MDRun.resume(directory)
+    else:
+        run = MDRun.create(start, config, directory)
+    begun = time.process_time()
+    progress = run.run()
+    seconds = (time.process_time() - begun) / max(progress.done_here, 1)
+    frames = read(directory / "md.extxyz", ":")
     called = {call["step"] for call in progress.calls}
     free = [a for a in frames if a.info["step"] not in called and a.info["step"] > steps // 50]
     calculator = make_calculator(engine)
@@ -333,13 +336,14 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+")
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--reference", type=int, default=2000, help="steps of the engine's own run")
+    parser.add_argument("--out", type=Path, default=Path("runs/on_the_fly"))
     parser.add_argument("--images", type=int, default=9)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--name", default=None, help="of the file of results")
     args = parser.parse_args()
     if args.what == "md":
         names = args.systems or list(MD)
-        results = [measure_md(n, args.steps, args.reference, args.seed) for n in names]
+        results = [measure_md(n, args.steps, args.reference, args.seed, args.out) for n in names]
         show_md(results)
     else:
         results = [measure_neb(n, args.images) for n in args.systems or list(PATHS)]

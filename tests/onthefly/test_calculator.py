@@ -90,7 +90,7 @@ def test_the_dimer_climbs_to_a_saddle():
     engine, calls = counted()
     atoms = displaced(3, 0.02)
     atoms.set_constraint(FixAtoms([0, 1]))
-    atoms.calc = LearningCalculator(learned(12).potential, engine, max_force_error=0.05)
+    atoms.calc = LearningCalculator(learned(7).potential, engine, max_force_error=0.03)
     push = np.zeros((7, 3))
     push[6] = (0.4, -0.4, 0.0)
     control = DimerControl(

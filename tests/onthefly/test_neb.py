@@ -100,7 +100,7 @@ def test_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for atoms, name in zip(ends(), ("a.traj", "b.traj"), strict=True):
         atoms.write(name)
-    command = ["neb", "a.traj", "b.traj", "--engine", "emt", "--images", "7", "--out", "path"]
+    command = ["neb", "a.traj", "b.traj", "--engine", "emt", "--images", "5", "--out", "path"]
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
@@ -111,5 +111,5 @@ def test_commands(tmp_path, monkeypatch):
     assert (tmp_path / "path" / "calls.jsonl").read_bytes() == calls  # no call was repeated
     assert (tmp_path / "path" / "path.png").stat().st_size > 1000
     images = read("path/path.extxyz", ":")
-    assert len(images) == 7
-    assert images[3].arrays["forces_uncertainty"].shape == (13, 3)
+    assert len(images) == 5
+    assert images[2].arrays["forces_uncertainty"].shape == (13, 3)

@@ -70,7 +70,7 @@ def interpolated(start: Atoms, end: Atoms, number: int) -> list[Atoms]:
     images = [start.copy() for _ in range(number - 1)] + [end.copy()]
     for atoms in images:
         atoms.calc = None
-    NEB(images).interpolate(method="idpp", mic=True)
+    NEB(images, method="improvedtangent").interpolate(method="idpp", mic=True)
     images[-1].positions = images[0].positions + _nearest(images[0], end)
     return images
 

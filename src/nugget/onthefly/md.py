@@ -3,7 +3,8 @@
 `run.json` holds settings and start, `calls.jsonl` what the engine said, `checkpoint.json` the
 state, `md.extxyz` the trajectory, `md.log` a line per frame. A continued run goes back to the last
 checkpoint and repeats what followed; engine calls that were made already are not made again. At
-each checkpoint a run forgets cached forces and lists of pairs, as a continued one has to.
+each checkpoint a run forgets cached forces and lists of pairs, as a continued one has to; so there
+are checkpoints at their steps only, wherever a run ends.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class MDRun:
                 self._step()
                 self.progress.seconds = time.monotonic() - begun
                 watch(self.progress)
-            self._save()
+            for file in self.files.values():
+                file.sync()
             if self.progress.step >= self.config.steps:
                 finish(self.directory, MODEL, self.calculator.model, self.calculator.factor)
         return self.progress
