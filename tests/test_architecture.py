@@ -29,8 +29,9 @@ BELOW: dict[str, set[str]] = {
     "generators": FLOOR | {"structures", "relax"},
 }
 BELOW["search"] = {*BELOW, *FLOOR}
-BELOW["dataset"] = {*BELOW} - {"search"}
-BELOW["campaign"] = {*BELOW} - {"dataset"}
+BELOW["onthefly"] = {*BELOW} - {"search", "generators", "identity"}
+BELOW["dataset"] = {*BELOW} - {"search", "onthefly"}
+BELOW["campaign"] = {*BELOW} - {"dataset", "onthefly"}
 BELOW["report"] = {*BELOW}
 BELOW["cli"] = {*BELOW}
 BELOW["testing"] = {*BELOW} - {"cli", "report", "campaign", "dataset"}

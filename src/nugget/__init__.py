@@ -32,6 +32,7 @@ _HOMES = {
     "nugget.gp.uncertainty": "LabelNoise Posterior ProjectedProcess",
     "nugget.gp.sklearn": "SparseGPRegressor",
     "nugget.potential": "Potential Prediction",
+    "nugget.onthefly.calculator": "LearningCalculator",
     "nugget.errors": "NuggetError",
 }
 __all__, __getattr__ = lazy_names(__name__, _HOMES)

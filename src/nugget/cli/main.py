@@ -27,6 +27,8 @@ from nugget.cli.fit import fit
 from nugget.cli.info import info
 from nugget.cli.init import init
 from nugget.cli.learn_curve import learn_curve
+from nugget.cli.md import md
+from nugget.cli.neb import neb
 from nugget.cli.predict import predict
 from nugget.cli.relax import relax
 from nugget.cli.search import search
@@ -34,6 +36,8 @@ from nugget.cli.search import search
 COMMANDS = (
     search,
     relax,
+    md,
+    neb,
     campaign,
     init,
     engines,
@@ -98,6 +102,11 @@ def main(
     Relax structures with the same engines, in a third of the usual evaluations:
 
         nugget relax best.extxyz --engine gfn1-xtb -o relaxed.extxyz
+
+    Simulate, and find barriers, with an engine that is called where it must be:
+
+        nugget md start.xyz --engine emt --temperature 600 --out run
+        nugget neb initial.traj final.traj --engine emt --out path
 
     Many searches at once, and how often and how soon they succeed:
 

@@ -1,0 +1,355 @@
+"""Dynamics and barriers that are learned on the fly, against the engine's own.
+
+    python benchmarks/on_the_fly.py md [--systems Cu108 ...] [--steps 5000] [--seed 3] [--out runs]
+    python benchmarks/on_the_fly.py neb [--systems "Au on Al(100)" ...]
+
+md: engine calls, the share of force components of frames that were not called whose error is below
+the allowed one, radial distribution and mean energy beside the engine's own dynamics, and the drift
+of an NVE run once learning is frozen. neb: barrier and engine calls beside ASE's climbing NEB.
+Prints tables and writes results/on_the_fly_md.json and results/on_the_fly_neb.json. Runs of md are
+kept in --out, and continued from there if they were broken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ase import Atoms, units
+from ase.build import add_adsorbate, bulk, fcc100, fcc111
+from ase.constraints import FixAtoms
+from ase.io import read
+from ase.md.verlet import VelocityVerlet
+from ase.mep import NEB
+from ase.optimize import BFGS, FIRE
+from common import save, table
+
+from nugget.engines import make_calculator
+from nugget.onthefly.calculator import labeller
+from nugget.onthefly.config import MDConfig, NEBConfig
+from nugget.onthefly.dynamics import integrator, thermal_momenta
+from nugget.onthefly.md import MDRun, summary
+from nugget.onthefly.neb import find_path
+
+LIMIT = 0.1  # eV/Å
+FRAMES = 200
+
+
+def au20() -> Atoms:
+    """The tetrahedron, relaxed with the engine."""
+    places = [(i, j, k) for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
+    cell = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) * 2.04
+    atoms = Atoms("Au20", np.array(places) @ cell)
+    return relaxed(atoms, "gfn1-xtb")
+
+
+def liquid_silicon() -> Atoms:
+    """64 atoms at the density of the crystal, molten by the engine at 3500 K."""
+    atoms = bulk("Si", cubic=True) * (2, 2, 2)
+    rng = np.random.default_rng(11)
+    config = MDConfig(temperature=3500.0)
+    atoms.calc = make_calculator("tersoff")
+    thermal_momenta(atoms, 7000.0, rng)
+    dynamics = integrator(atoms, config, rng)
+    for _ in range(400):
+        dynamics.step()
+    atoms.calc = None
+    atoms.set_momenta(np.zeros((64, 3)))
+    return atoms
+
+
+def copper() -> Atoms:
+    return bulk("Cu", cubic=True) * (3, 3, 3)
+
+
+def silicon() -> Atoms:
+    return bulk("Si", cubic=True) * (2, 2, 2)
+
+
+MD: dict[str, tuple[Any, str, float, float]] = {  # start, engine, temperature, cutoff of the RDF
+    "Cu108": (copper, "emt", 600.0, 5.2),
+    "Au20": (au20, "gfn1-xtb", 600.0, 8.0),
+    "Si64": (silicon, "tersoff", 600.0, 5.2),
+    "liquid Si64": (liquid_silicon, "tersoff", 3000.0, 5.2),
+}
+
+
+def relaxed(atoms: Atoms, engine: str, fmax: float = 0.05) -> Atoms:
+    atoms = atoms.copy()
+    atoms.calc = make_calculator(engine)
+    BFGS(atoms, logfile=None).run(fmax=fmax, steps=300)
+    atoms.calc = None
+    return atoms
+
+
+def distances(frames: list[Atoms], cutoff: float) -> np.ndarray:
+    """A normalised histogram of distances: 60 bins that add up to one."""
+    found = [a.get_all_distances(mic=a.pbc.any())[np.triu_indices(len(a), 1)] for a in frames]
+    counts = np.histogram(np.concatenate(found), bins=60, range=(1.5, cutoff))[0]
+    return counts / counts.sum()
+
+
+def engine_dynamics(
+    start: Atoms, engine: str, temperature: float, steps: int, seed: int
+) -> tuple[list[Atoms], list[float], float]:
+    """Frames and energies of the engine's own run, without its first fifth; seconds per step."""
+    atoms, rng = start.copy(), np.random.default_rng(seed)
+    atoms.calc = make_calculator(engine)
+    thermal_momenta(atoms, temperature, rng)
+    dynamics = integrator(atoms, MDConfig(temperature=temperature), rng)
+    frames, energies, begun = [], [], time.process_time()
+    for step in range(steps):
+        dynamics.step()
+        if step >= steps // 5 and step % 10 == 0:
+            frames.append(atoms.copy())
+            energies.append(atoms.get_potential_energy())
+    return frames, energies, (time.process_time() - begun) / steps
+
+
+def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -> dict[str, Any]:
+    build, engine, temperature, cutoff = MD[name]
+    start = build()
+    config = MDConfig.model_validate(
+        {"engine": {"name": engine}, "steps": steps, "temperature": temperature, "seed": seed,
+         "max_force_error": LIMIT, "every": max(steps // 250, 1)}
+    )  # fmt: skip
+    directory = folder / f"{name.replace(' ', '-')}-{steps}-seed{seed}"
+    if (directory / "run.json").exists():
+        run = MDRun.resume(directory)
+    else:
+        run = MDRun.create(start, config, directory)
+    begun = time.process_time()
+    progress = run.run()
+    seconds = (time.process_time() - begun) / max(progress.done_here, 1)
+    frames = read(directory / "md.extxyz", ":")
+    called = {call["step"] for call in progress.calls}
+    free = [a for a in frames if a.info["step"] not in called and a.info["step"] > steps // 50]
+    calculator = make_calculator(engine)
+    errors, bars = [], []
+    for atoms in free[-FRAMES:]:
+        said = atoms.calc.results["forces"]
+        errors.append(np.abs(calculator.get_property("forces", atoms.copy()) - said).ravel())
+        bars.append(atoms.arrays["forces_uncertainty"].ravel())
+    error, bar = np.concatenate(errors), np.concatenate(bars)
+    later = [a for a in frames if a.info["step"] >= steps // 5]
+    mine = [a.get_potential_energy() for a in later]
+    theirs, energies, per_step = engine_dynamics(start, engine, temperature, reference, seed + 100)
+    gap = distances(later, cutoff) - distances(theirs, cutoff)
+    half = len(theirs) // 2  # how much two halves of the engine's own run differ
+    own = distances(theirs[:half], cutoff) - distances(theirs[half:], cutoff)
+    report = summary(progress, config)
+    drift = frozen_drift(run, temperature)
+    print(f"{name}: {report['calls']} calls", flush=True)
+    return {
+        "system": name, "engine": engine, "temperature": temperature, "seed": seed,
+        "steps": steps, "frames": len(errors), "reference_steps": reference,
+        "below_limit": float(np.mean(error <= LIMIT)),
+        "within_two_std": float(np.mean(error <= 2 * bar)),
+        "rms_error": float(np.sqrt(np.mean(error**2))), "mean_std": float(bar.mean()),
+        "rdf_difference": float(0.5 * np.abs(gap).sum()),
+        "rdf_difference_of_halves": float(0.5 * np.abs(own).sum()),
+        "mean_energy": float(np.mean(mine)), "engine_mean_energy": float(np.mean(energies)),
+        "atoms": len(start), "energy_std": float(np.std(energies)),
+        "drift_mev_per_atom_10ps": drift,
+        "seconds_per_step": seconds, "engine_seconds_per_step": per_step, **report,
+    }  # fmt: skip
+
+
+def frozen_drift(run: MDRun, temperature: float, steps: int = 1000, dt: float = 2.0) -> float:
+    """Slope of the total energy of an NVE run on the frozen model, meV/atom per 10 ps."""
+    atoms, calculator = run.atoms, run.calculator
+    calculator.frozen = True
+    dynamics = VelocityVerlet(atoms, dt * units.fs)
+    energies = []
+    for _ in range(steps):
+        dynamics.step()
+        energies.append(atoms.get_total_energy() / len(atoms))
+    slope = np.polyfit(np.arange(steps) * dt * 1e-3, energies, 1)[0]
+    return float(1e4 * slope)
+
+
+# ---------------------------------------------------------------------------- barriers
+
+
+def adatom_on_aluminium() -> tuple[Atoms, Atoms, str]:
+    """ASE's tutorial: a gold atom hops on Al(100)."""
+    slab = fcc100("Al", size=(2, 2, 3))
+    add_adsorbate(slab, "Au", 1.7, "hollow")
+    slab.center(axis=2, vacuum=4.0)
+    slab.set_constraint(FixAtoms(mask=[atom.tag > 1 for atom in slab]))
+    slab.info = {}
+    end = slab.copy()
+    end[-1].x += end.cell[0, 0] / 2
+    return slab, end, "emt"
+
+
+def adatom_on_copper() -> tuple[Atoms, Atoms, str]:
+    """A copper atom goes from an fcc to an hcp hollow of Cu(111), 3×3×3."""
+    slab = fcc111("Cu", size=(3, 3, 3), vacuum=6.0)
+    end = slab.copy()
+    add_adsorbate(slab, "Cu", 1.9, "fcc")
+    add_adsorbate(end, "Cu", 1.9, "hcp")
+    for one in (slab, end):
+        one.set_constraint(FixAtoms(mask=[atom.tag > 2 for atom in one]))
+        one.info = {}
+    return slab, end, "emt"
+
+
+def vacancy_in_aluminium() -> tuple[Atoms, Atoms, str]:
+    """A neighbour hops into a vacancy of aluminium, 31 atoms."""
+    start = bulk("Al", cubic=True) * (2, 2, 2)
+    hole = start.positions[0].copy()
+    neighbour = int(np.argsort(start.get_distances(0, range(1, 32), mic=True))[0]) + 1
+    del start[0]
+    end = start.copy()
+    end.positions[neighbour - 1] = hole
+    return start, end, "emt"
+
+
+def gold_on_gold() -> tuple[Atoms, Atoms, str]:
+    """A gold atom moves from one face of the tetrahedron of gold, Au10, to the next."""
+    places = [(i, j, k) for i in range(3) for j in range(3 - i) for k in range(3 - i - j)]
+    cell = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) * 2.04
+    core = np.array(places) @ cell
+    return hop_on(core, "gfn1-xtb")
+
+
+def hop_on(core: np.ndarray, engine: str) -> tuple[Atoms, Atoms, str]:
+    middle = core.mean(axis=0)
+    outward = -(core - middle)[np.argsort(-np.linalg.norm(core - middle, axis=1))[:2]]
+    ends = []
+    for direction in outward:  # opposite a corner is a face
+        unit = direction / np.linalg.norm(direction)
+        height = max((core - middle) @ unit) + 2.3
+        ends.append(Atoms(f"Au{len(core) + 1}", np.vstack([core, middle + height * unit])))
+    return ends[0], ends[1], engine
+
+
+def isomers_of_gold() -> tuple[Atoms, Atoms, str]:
+    """Au7: an atom caps another side of the octahedron."""
+    core = 2.0 * np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1.0]])
+    unit = np.array([[1, 1, 1], [1, 1, -1]]) / np.sqrt(3)
+    ends = [Atoms("Au7", np.vstack([core, 3.3 * u])) for u in unit]
+    return ends[0], ends[1], "emt"
+
+
+PATHS = {
+    "Au on Al(100)": adatom_on_aluminium,
+    "Cu on Cu(111)": adatom_on_copper,
+    "vacancy in Al": vacancy_in_aluminium,
+    "Au on Au10": gold_on_gold,
+    "Au7 isomers": isomers_of_gold,
+}
+
+
+class Counter:
+    """Counts the calls of an engine."""
+
+    def __init__(self, engine: str) -> None:
+        self.calculators: list[Any] = []
+        self.engine, self.calls = engine, 0
+
+    def make(self) -> Any:
+        made = make_calculator(self.engine)
+        inner = made.calculate
+
+        def calculate(*args: Any, **kwargs: Any) -> None:
+            self.calls += 1
+            inner(*args, **kwargs)
+
+        made.calculate = calculate
+        return made
+
+
+def ase_path(start: Atoms, end: Atoms, engine: str, images: int) -> dict[str, Any]:
+    """ASE's own climbing NEB, ends relaxed by BFGS."""
+    counter = Counter(engine)
+    ends = [start.copy(), end.copy()]
+    for atoms in ends:
+        atoms.calc = counter.make()
+        BFGS(atoms, logfile=None).run(fmax=0.05, steps=300)
+    end_calls = counter.calls
+    band = [ends[0], *(ends[0].copy() for _ in range(images - 2)), ends[1]]
+    for atoms in band[1:-1]:
+        atoms.calc = counter.make()
+    neb = NEB(band, climb=True, method="improvedtangent")
+    neb.interpolate(method="idpp", mic=True)
+    converged = FIRE(neb, logfile=None).run(fmax=0.05, steps=300)
+    energies = [atoms.get_potential_energy() for atoms in band]
+    return {
+        "barrier": max(energies) - energies[0], "calls": counter.calls, "end_calls": end_calls,
+        "converged": bool(converged),
+    }  # fmt: skip
+
+
+def measure_neb(name: str, images: int) -> dict[str, Any]:
+    start, end, engine = PATHS[name]()
+    config = NEBConfig(images=images)
+    result, _ = find_path(start, end, labeller(make_calculator(engine)), config)
+    mine = {
+        "barrier": result.barrier, "error": result.error, "calls": result.calls,
+        "end_calls": result.end_calls, "reason": result.reason,
+    }  # fmt: skip
+    print(name, mine, flush=True)
+    theirs = ase_path(start, end, engine, images)
+    print(name, theirs, flush=True)
+    return {"path": name, "engine": engine, "images": images, "nugget": mine, "ase": theirs}
+
+
+def show_md(results: list[dict[str, Any]]) -> None:
+    rows = []
+    for r in results:
+        shift = 1e3 * (r["mean_energy"] - r["engine_mean_energy"]) / r["atoms"]
+        rows.append([
+            f"{r['system']} ({r['engine']}, {r['temperature']:.0f} K)",
+            f"{r['calls']} ({100 * r['calls_share']:.2f} %)", f"{100 * r['below_limit']:.1f} %",
+            f"{r['rms_error']:.3f}", f"{100 * r['within_two_std']:.1f} %",
+            f"{r['rdf_difference']:.3f} ({r['rdf_difference_of_halves']:.3f})", f"{shift:+.2f}",
+            f"{r['drift_mev_per_atom_10ps']:+.2f}",
+            f"{1e3 * r['seconds_per_step']:.0f} / {1e3 * r['engine_seconds_per_step']:.0f}",
+        ])  # fmt: skip
+    header = ["system", "calls", f"forces to {LIMIT} eV/Å", "RMS, eV/Å", "within 2σ",
+              "RDF difference (of halves)", "mean energy, meV/atom", "drift, meV/atom/10 ps",
+              "ms per step, ours / engine's"]  # fmt: skip
+    table(f"{results[0]['steps']} steps that learn", header, rows)
+
+
+def show_neb(results: list[dict[str, Any]]) -> None:
+    rows = []
+    for r in results:
+        mine, theirs = r["nugget"], r["ase"]
+        rows.append([
+            f"{r['path']} ({r['engine']})", f"{mine['barrier']:.4f} ± {mine['error']:.4f}",
+            f"{theirs['barrier']:.4f}", f"{mine['calls']} ({mine['end_calls']})",
+            f"{theirs['calls']} ({theirs['end_calls']})", f"{mine['calls'] / theirs['calls']:.2f}",
+        ])  # fmt: skip
+    header = ["path", "barrier, eV", "ASE's", "calls (ends)", "ASE's (ends)", "ratio"]
+    table("Barriers: learned, and ASE's climbing NEB", header, rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("md", "neb"))
+    parser.add_argument("--systems", nargs="+")
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--reference", type=int, default=2000, help="steps of the engine's own run")
+    parser.add_argument("--out", type=Path, default=Path("runs/on_the_fly"))
+    parser.add_argument("--images", type=int, default=9)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--name", default=None, help="of the file of results")
+    args = parser.parse_args()
+    if args.what == "md":
+        names = args.systems or list(MD)
+        results = [measure_md(n, args.steps, args.reference, args.seed, args.out) for n in names]
+        show_md(results)
+    else:
+        results = [measure_neb(n, args.images) for n in args.systems or list(PATHS)]
+        show_neb(results)
+    save(args.name or f"on_the_fly_{args.what}", {"results": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""How uncertain are the forces? Cheaply where they are certain, exactly where they are not.
+
+The standard deviations of all force components need one backward pass per inducing point. A few
+surfaces drawn from the posterior need as many passes as there are surfaces, and tell its part of
+σ to 1/√(2K) (12 % for 32). Where that estimate, with a margin, is below what is allowed, it is
+enough.
+
+The posterior of a sparse model knows only what its inducing points can express: far from all of
+them it is certain of nothing happening. So the share r of an atom's prior variance that they leave
+open, r = 1 − k_m K_mm⁻¹ k_mᵀ/θ₀, counts as a force of ordinary size: σ² grows by (1 eV/Å)²·r.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nugget._compiled.arrays import Bools, Floats
+from nugget.gp.linalg import solve
+from nugget.gp.uncertainty.posterior import WeightPosterior
+from nugget.potential.evaluate import Evaluation
+
+PROBES = 32
+# The force on an atom of which nothing is known, eV/Å.
+UNKNOWN = 1.0
+# On the estimate of the posterior's part: two standard deviations of that estimate.
+_MARGIN = 1.25
+
+
+def force_std(found: Evaluation, limit: float, free: Bools | None = None) -> Floats:
+    """σ of each force component (N, 3): exact if one of the free ones may exceed the limit."""
+    fitted, unknown = found.potential.fitted.uncertainty, UNKNOWN**2 * novelty(found)[:, None]
+    if isinstance(fitted, WeightPosterior):
+        drawn, rest = _estimated(found, fitted)
+        rest = rest + unknown
+        if largest(np.sqrt(_MARGIN**2 * drawn + rest), free) <= limit:
+            return np.asarray(np.sqrt(drawn + rest))
+    return exact_force_std(found)
+
+
+def exact_force_std(found: Evaluation) -> Floats:
+    """σ of each force component (N, 3)."""
+    return np.asarray(np.sqrt(found.forces_std() ** 2 + UNKNOWN**2 * novelty(found)[:, None]))
+
+
+def novelty(found: Evaluation) -> Floats:
+    """Share of each atom's prior variance that the inducing points leave open, (N,)."""
+    potential, rows = found.potential, found.rows
+    assert rows is not None
+    known = solve(potential.fitted.regression.upper, np.asarray(rows.k).T, transposed=True)
+    share = 1.0 - np.einsum("mi,mi->i", known, known) / potential.kernel.amplitude
+    return np.asarray(np.clip(share, 0.0, 1.0))
+
+
+def largest(std: Floats, free: Bools | None = None) -> float:
+    """The largest σ of a component that may move."""
+    return float(np.max(std if free is None else std[free], initial=0.0))
+
+
+def _estimated(found: Evaluation, fitted: WeightPosterior) -> tuple[Floats, Floats]:
+    """σ² in two parts: factor²·g², averaged over surfaces that are drawn; floor² + prior²·g_s²."""
+    s, rows = fitted.settings, found.rows
+    assert rows is not None
+    draws = np.random.default_rng(PROBES).standard_normal((fitted.w.shape[1], PROBES))
+    weights = np.vstack([(fitted.w @ draws).T, fitted.shift])  # (K + 1, m)
+    cotangents = rows.vjp(np.repeat(weights[:, None], len(found.batch), axis=1))
+    slopes = found.env.pullback(cotangents) ** 2  # (K + 1, N, 3)
+    square = fitted.scale**2
+    drawn: Floats = square * s.force**2 * slopes[:-1].mean(axis=0)
+    return drawn, square * (s.force_floor**2 + s.prior**2 * slopes[-1])
