@@ -172,7 +172,10 @@ def main() -> None:
         summary.append({"pair": name, "ratio": ratio, "rows": count[True] + count[False]})
     head = ["pair", "found without", "median", "found with", "median", "ratio (geometric mean)"]
     common.table("Evaluations of the dear engine", head, table)
-    common.save("baseline", {"options": vars(options), "pairs": summary})
+    common.save(
+        "baseline",
+        {"options": {k: v for k, v in vars(options).items() if k != "out"}, "pairs": summary},
+    )
 
 
 if __name__ == "__main__":

@@ -110,7 +110,10 @@ def main() -> None:
         for low, high, count, share in found["table"]:
             if count:
                 print(f"  {low:.2f} to {high:.2f}: {count:4d} estimates, {share:.0%} right")
-    common.save("stop_when", {"options": vars(options), "systems": results})
+    common.save(
+        "stop_when",
+        {"options": {k: v for k, v in vars(options).items() if k != "out"}, "systems": results},
+    )
 
 
 if __name__ == "__main__":

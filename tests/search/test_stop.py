@@ -98,7 +98,7 @@ def test_a_search_stops_when_it_is_sure(run: Path) -> None:
     assert len(records) < 60
 
 
-def test_it_ends_at_once_when_it_is_resumed_and_goes_on_when_more_is_asked(run: Path) -> None:
+def test_it_ends_at_once_when_it_is_resumed_and_goes_on_when_more_is_wanted(run: Path) -> None:
     search = Search.resume(run)
     before = len(search.store.records())
     result = search.run()

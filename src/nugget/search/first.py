@@ -30,12 +30,16 @@ def propose_first(learner: Learner, rng: np.random.Generator) -> Proposal | None
 def _lowest_of_baseline(
     learner: Learner, baseline: FixedPrior, rng: np.random.Generator
 ) -> Proposal | None:
-    for _ in range(ROUNDS):
-        pool = learner.relaxed(learner.candidates(rng, []), baseline)
-        energy = baseline(pool)[0] if pool else np.empty(0)
-        for k in np.argsort(energy, kind="stable"):
-            if np.isfinite(energy[k]) and pool[k] not in learner.known:
-                return Proposal(pool[k], str(pool[k].info["generator"]))
+    """After as many rounds of candidates as an exploration takes: they cost no evaluation."""
+    pool: list[Atoms] = []
+    for k in range(1, ROUNDS + 1):
+        pool += learner.relaxed(learner.candidates(rng, []), baseline)
+        if k < learner.config.search.explore or not pool:
+            continue
+        energy = baseline(pool)[0]
+        for j in np.argsort(energy, kind="stable"):
+            if np.isfinite(energy[j]) and pool[j] not in learner.known:
+                return Proposal(pool[j], str(pool[j].info["generator"]))
     return None
 
 

@@ -165,7 +165,7 @@ class Run:
         return "finished", "nothing new is left to evaluate"
 
     def _sure(self) -> bool:
-        """Is the lowest structure found with the probability that is asked for?"""
+        """Is the lowest structure found with the probability of search.stop_when?"""
         limit, estimate = self.stop_when, self.learner.meetings.confidence().probability
         return limit is not None and estimate is not None and estimate >= limit
 
