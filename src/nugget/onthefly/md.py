@@ -168,9 +168,8 @@ class MDRun:
     def _write_frame(self) -> None:
         atoms, progress = self.atoms, self.progress
         progress.std = float(np.max(self.calculator.force_std(), initial=0.0))
-        frame = attach_uncertainties(atoms)
-        frame.info |= {"step": progress.step, "time": progress.step * self.config.dt}
-        self.files[TRAJECTORY].write_frame(frame)
+        atoms.info = {"step": progress.step, "time": progress.step * self.config.dt}
+        self.files[TRAJECTORY].write_frame(attach_uncertainties(atoms))
         values = (
             progress.step * self.config.dt, progress.temperature, atoms.get_potential_energy(),
             atoms.get_kinetic_energy(), abs(atoms.cell.volume), progress.std,
