@@ -14,6 +14,7 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config
+from nugget.search.goal import make_goal
 from nugget.search.polish import energy_of, lowest_steps
 from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, SETTINGS, Record, Store
@@ -76,15 +77,17 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
     config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
     polished = lowest_steps(store.polish_steps())
-    known = [record.energy for record in good] + [energy_of(atoms) for atoms in polished.values()]
+    goal = make_goal(config.system)
+    known = [goal.value(record.atoms, record.energy) for record in good]
+    known += [goal.value(atoms, energy_of(atoms)) for atoms in polished.values()]
     best = min(known, default=None)
     references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:
-        first, solution = _hits(good, polished, references, config.search.reference_tolerance)
+        first, solution = _hits(good, polished, references, config)
         found = solution is not None
-        given = [one.calc.results for one in references if one.calc is not None]
-        goals = [float(results["energy"]) for results in given if "energy" in results]
+        given = [one for one in references if one.calc and "energy" in one.calc.results]
+        goals = [goal.value(one, energy_of(one)) for one in given]
         above = None if best is None or not goals else best - min(goals)
     return Outcome(
         found=found,
@@ -103,18 +106,19 @@ def _hits(
     good: Sequence[Record],
     polished: Mapping[int, Atoms],
     references: Sequence[Atoms],
-    tolerance: float | None,
+    config: Config,
 ) -> tuple[int | None, int | None]:
     """First evaluations with a reference's graph, and with its energy too, relaxed if need be."""
     first = solution = None
+    goal, tolerance = make_goal(config.system), config.search.reference_tolerance
     for record in good:
         ways = [
             record.atoms,
             *([polished[record.iteration]] if record.iteration in polished else []),
         ]
-        if first is None and is_found(record.atoms, references, None):
+        if first is None and is_found(record.atoms, references, None, goal):
             first = record.iteration + 1
-        if solution is None and any(is_found(atoms, references, tolerance) for atoms in ways):
+        if solution is None and any(is_found(atoms, references, tolerance, goal) for atoms in ways):
             solution = record.iteration + 1
     return first, solution
 

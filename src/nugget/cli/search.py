@@ -26,6 +26,9 @@ def search(
     in_flight: opt.InFlight = None,
     forces: opt.LearnForces = None,
     reference: opt.Reference = None,
+    crystal: opt.Crystal = False,
+    units: opt.Units = None,
+    pressure: opt.Pressure = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     live: opt.Live = True,
@@ -42,6 +45,7 @@ def search(
         nugget search --resume runs/Au20-seed0 --budget 300
         nugget search Au20 --in-flight 4
         nugget search --replay runs/Au20-seed0
+        nugget search SiC --crystal --units 1-4 --engine tersoff
 
     Everything is in DIR (default: runs/FORMULA-seedN): search.db with all
     structures (`ase gui DIR/search.db`), best.extxyz, the settings and a log.
@@ -68,6 +72,9 @@ def search(
         "search.in_flight": in_flight,
         "search.reference": None if reference is None else str(Path(reference).absolute()),
         "model.use_forces": forces,
+        "system.kind": "crystal" if crystal else None,
+        "system.units": units,
+        "system.pressure": pressure,
     }
     changed = {key: value for key, value in changed.items() if value is not None}
     changed |= dict(_setting(text) for text in settings or [])

@@ -18,13 +18,15 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from nugget._compiled.arrays import Floats
 from nugget.calibration import OnlineScale
 from nugget.errors import NuggetError
-from nugget.generators import Failure, Mixer, Problem, make_generator
-from nugget.identity import KnownStructures
+from nugget.generators import Failure, Mixer, Problem, make_generator, suits
+from nugget.generators.crystal import Crystal
 from nugget.potential.priors import PairWell
 from nugget.potential.surface import Surface
 from nugget.relax import relax
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
 from nugget.search.config import Config
+from nugget.search.crystals import relax_crystals
+from nugget.search.goal import make_goal
 from nugget.search.model import make_potential
 from nugget.search.parents import SELECTORS
 from nugget.search.store import Record
@@ -48,21 +50,22 @@ class Proposal:
 class Learner:
     """Model, known structures and generator weights of one search."""
 
-    def __init__(self, config: Config, problem: Problem) -> None:
+    def __init__(self, config: Config, problem: Problem | Crystal) -> None:
         self.config, self.problem = config, problem
+        self.goal = make_goal(config.system)
         search = config.search
         made = [
             make_generator(name, **search.generator_options.get(name, {}))
             for name, weight in search.generators.items()
             if weight > 0
         ]
-        suited = [generator for generator in made if generator.suits(problem)]
+        suited = [generator for generator in made if suits(generator, problem)]
         self.mixer = Mixer(suited, {one.name: search.generators[one.name] for one in suited})
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # mistakes are found now
         self.potential = make_potential(config.model, problem, config.search.seed)
         self.online = OnlineScale()
-        self.known = KnownStructures()
+        self.known = self.goal.memory()
         self.records: list[Record] = []
         self._waiting: list[Atoms] = []  # labelled structures from before the first model
 
@@ -73,8 +76,12 @@ class Learner:
 
     @property
     def best(self) -> Record | None:
-        """The lowest energy so far."""
-        return min(self.good, key=lambda record: record.energy, default=None)
+        """The lowest so far."""
+        return min(self.good, key=self.value, default=None)
+
+    def value(self, record: Record) -> float:
+        """What is minimised, of an evaluation that succeeded."""
+        return self.goal.value(record.atoms, record.energy)
 
     def learn(self, record: Record) -> None:
         """Take in one evaluation; the next one is `propose`d from it."""
@@ -84,17 +91,23 @@ class Learner:
         if not record.ok:
             self._credit(record, 0.0)
             return
-        improved = best is None or record.energy < best.energy
+        improved = best is None or self.value(record) < self.value(best)
         self._credit(record, 1.0 if improved else 0.0)
         if record.predicted is not None and record.std:
             self.online = self.online.update(record.predicted, record.std, record.energy)
         if self.potential.is_fitted:
-            self.potential.update([record.atoms])
+            self.potential.update([record.atoms], use_stress=self._stress([record.atoms]))
         else:
             self._waiting.append(record.atoms)
             if len(self._waiting) >= self.config.search.initial:
-                self.potential.fit(self._waiting, use_forces=self.config.model.use_forces)
+                stress = self._stress(self._waiting)
+                self.potential.fit(self._waiting, self.config.model.use_forces, stress)
                 self._waiting = []
+
+    def _stress(self, images: Sequence[Atoms]) -> bool:
+        """Learn from stress? With forces, of crystals, if the engine gives it."""
+        wanted = self.problem.variable_cell and self.config.model.use_forces
+        return wanted and all("stress" in atoms.calc.results for atoms in images)
 
     @property
     def acquisition(self) -> Acquisition:
@@ -104,8 +117,8 @@ class Learner:
 
     @property
     def best_energy(self) -> float:
-        """The lowest energy so far; there is one as soon as there is a model."""
-        return min(record.energy for record in self.good)
+        """The lowest value so far; there is one as soon as there is a model."""
+        return min(self.value(record) for record in self.good)
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
@@ -145,7 +158,7 @@ class Learner:
             fantasies = [atoms.copy() for atoms in pending]
             for atoms, e in zip(fantasies, energy, strict=True):
                 atoms.calc = SinglePointCalculator(atoms, energy=float(e))
-            other.potential = self.potential.copy().update(fantasies, use_forces=False)
+            other.potential = self.potential.copy().update(fantasies, False, use_stress=False)
         return other
 
     def _propose(self, ordinal: int) -> Proposal | None:
@@ -165,10 +178,16 @@ class Learner:
         return None
 
     def _candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
-        made = (
-            self.mixer(rng, self.problem, parents) for _ in range(self.config.search.candidates)
-        )
+        problem = self._current_problem
+        made = (self.mixer(rng, problem, parents) for _ in range(self.config.search.candidates))
         return [atoms for atoms in made if not isinstance(atoms, Failure)]
+
+    @property
+    def _current_problem(self) -> Problem | Crystal:
+        """The problem, with the volume that the evaluations suggest if it is a crystal."""
+        if isinstance(self.problem, Problem):
+            return self.problem
+        return self.problem.learned([r.atoms for r in self.good], [r.energy for r in self.good])
 
     @property
     def scale(self) -> float:
@@ -189,14 +208,16 @@ class Learner:
             return None
         raise NuggetError(
             f"No valid structure of {self.config.system.formula} could be generated ({reason}): "
-            "enlarge system.radius, system.height or system.cell."
+            "enlarge system.radius, system.height, system.cell or system.volume."
         )
 
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
         good = self.good
         features = self.potential.descriptor.compute([r.atoms for r in good])
         means = np.add.reduceat(features.values, features.batch.offsets[:-1], axis=0)
-        energies = np.array([r.energy for r in good])
+        if self.problem.variable_cell:  # crystals of different sizes are compared per atom
+            means /= features.batch.sizes[:, None]
+        energies = np.array([self.value(r) for r in good])
         select = SELECTORS[self.config.search.parents]
         return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
 
@@ -205,6 +226,8 @@ class Learner:
         if not images:
             return []
         search = self.config.search
+        if isinstance(self.problem, Crystal):
+            return relax_crystals(self.problem, images, surface, search)
         done = relax(
             images, surface, search.fmax, search.relax_steps, self.problem.region, runaway=10.0
         )
@@ -220,7 +243,7 @@ class Learner:
         if len(pool) < 2:
             return []
         energy, std = self._predict(pool)
-        order = np.argsort(self._score(energy, std))[: max(2, len(pool) // 4)]
+        order = np.argsort(self._score(pool, energy, std))[: max(2, len(pool) // 4)]
         return self._candidates(rng, [pool[k] for k in order])
 
     def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
@@ -228,15 +251,16 @@ class Learner:
         assert found.energy_uncertainty is not None
         return found.energy, found.energy_uncertainty
 
-    def _score(self, energy: Floats, std: Floats) -> Floats:
-        return self.acquisition.score(energy, self.scale * std, self.best_energy)
+    def _score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
+        values, stds = self.goal.values(images, energy), self.goal.stds(images, std)
+        return self.acquisition.score(values, self.scale * stds, self.best_energy)
 
     def _choose(self, pool: list[Atoms]) -> Proposal | None:
         """The best of the pool that is not known yet; None if all are."""
         if not pool:
             return None
         energy, std = self._predict(pool)
-        scores = self._score(energy, std)
+        scores = self._score(pool, energy, std)
         order = np.argsort(scores, kind="stable")
         for k in order:
             if self.known.find(pool[k], float(energy[k])) is None:

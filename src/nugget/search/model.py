@@ -10,7 +10,7 @@ from ase.data import chemical_symbols
 
 from nugget import registry
 from nugget.errors import NuggetError
-from nugget.generators import Problem
+from nugget.generators import Crystal, Problem
 from nugget.potential.potential import Potential
 from nugget.potential.priors import Prior, SpeciesEnergies
 from nugget.search.config import ModelConfig
@@ -29,7 +29,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 }
 
 
-def make_potential(model: ModelConfig, problem: Problem, seed: int) -> Potential:
+def make_potential(model: ModelConfig, problem: Problem | Crystal, seed: int) -> Potential:
     """The potential, not yet fitted."""
     species = tuple(sorted({chemical_symbols[z] for z in problem.numbers}))
     return Potential(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
-from nugget.generators import Problem
+from nugget.generators import Crystal, Problem
 from nugget.search.config import Config
 from nugget.search.learner import Learner, Proposal
 from nugget.search.store import UNFINISHED, Record
@@ -31,7 +31,7 @@ class Replay:
 
 
 def replay(
-    config: Config, problem: Problem, records: Sequence[Record], pending: Sequence[Record]
+    config: Config, problem: Problem | Crystal, records: Sequence[Record], pending: Sequence[Record]
 ) -> Replay:
     """Fold the log again: learn, propose with what was pending at the time, compare."""
     log = sorted([*records, *pending], key=lambda record: record.proposal)

@@ -40,3 +40,10 @@ class PairWell(FixedPrior):
         found = self.evaluate(batch)
         assert found.gradient is not None
         return found.totals(batch), batch.split(found.gradient)
+
+    def on_cells(self, batch: Batch) -> tuple[Floats, Floats, Floats]:
+        """As a surface for crystals: values, gradients by positions, derivatives by strain."""
+        found = self.evaluate(batch)
+        assert found.gradient is not None
+        assert found.strain is not None
+        return found.totals(batch), found.gradient, found.strain
