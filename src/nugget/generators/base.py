@@ -55,7 +55,7 @@ class Generator(Protocol):
 
 
 def suits(generator: Generator, problem: Any) -> bool:
-    """Whether a generator can serve this problem: fixed cells or variable ones, and its own word."""
+    """Whether a generator serves this problem: the kind of its cells, and its own word."""
     varies = bool(getattr(generator, "variable_cell", False))
     return varies == bool(problem.variable_cell) and generator.suits(problem)
 

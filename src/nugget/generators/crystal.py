@@ -43,7 +43,7 @@ class Crystal:
     units: tuple[int, int] = (1, 4)
     pressure: float = 0.0
     guess: float = 0.0  # Å³; 0: from covalent radii
-    min_ratio: float = 0.7
+    min_ratio: float = 0.75
     min_distance: float = 0.0
     volume: float = 0.0
     spread: float = GUESSED

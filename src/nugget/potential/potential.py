@@ -152,11 +152,9 @@ class Potential:
         return self
 
     def update(
-        self,
-        images: Sequence[Atoms],
-        use_forces: bool | None = None,
+        self, images: Sequence[Atoms], use_forces: bool | None = None,
         use_stress: bool | None = None,
-    ) -> Potential:
+    ) -> Potential:  # fmt: skip
         """Learn from further structures at the cost of those alone; the prior stays as it is.
 
         Forces and stress are used as they were for `fit`, unless said otherwise.

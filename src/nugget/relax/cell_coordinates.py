@@ -59,7 +59,7 @@ class CellLimits:
 
 @dataclass(frozen=True, eq=False)
 class CellCoordinates:
-    """Crystals around a reference; vectors have the atoms of a crystal, then its two strain rows."""
+    """Crystals around a reference; a vector has the atoms of a crystal, then two strain rows."""
 
     batch: Batch  # the reference
     offsets: Ints  # (B + 1,) rows of the vectors

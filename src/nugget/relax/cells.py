@@ -38,8 +38,8 @@ class CellEvaluator:
     limits: CellLimits = FREE
     cell: bool = True  # False: cells stay as they are
 
-    def __call__(self, x: Floats, active: Ints) -> tuple[Floats, Floats]:
-        here = self.coordinates.decode(x, active)
+    def __call__(self, positions: Floats, active: Ints) -> tuple[Floats, Floats]:
+        here = self.coordinates.decode(positions, active)
         batch = here.batch
         values, gradient, strain = self.surface(batch)
         work, by_strain = enthalpy_terms(batch, self.pressure)

@@ -34,6 +34,12 @@ class ModelConfig(Section):
     l_max: int = Field(2, ge=0, le=20, description="angular momenta of SOAP")
     sigma: float = Field(1.0, gt=0, description="width of an atom in SOAP, Å")
     length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
+    length_factor: float | None = Field(
+        None,
+        gt=0,
+        description="kernel length as so many times the median distance between the environments "
+        "that were evaluated, measured after 5, 10, 20, ...; none: length_scale",
+    )
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
     force_noise: float = Field(
         0.5, gt=0, description="misfit of forces, eV/Å; smaller makes the search overconfident"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from ase import Atoms
@@ -20,6 +21,7 @@ from nugget.calibration import OnlineScale
 from nugget.errors import NuggetError
 from nugget.generators import Failure, Mixer, Problem, make_generator, suits
 from nugget.generators.crystal import Crystal
+from nugget.potential.presets import length_scale
 from nugget.potential.priors import PairWell
 from nugget.potential.surface import Surface
 from nugget.relax import relax
@@ -67,7 +69,6 @@ class Learner:
         self.online = OnlineScale()
         self.known = self.goal.memory()
         self.records: list[Record] = []
-        self._waiting: list[Atoms] = []  # labelled structures from before the first model
 
     @property
     def good(self) -> list[Record]:
@@ -95,14 +96,24 @@ class Learner:
         self._credit(record, 1.0 if improved else 0.0)
         if record.predicted is not None and record.std:
             self.online = self.online.update(record.predicted, record.std, record.energy)
-        if self.potential.is_fitted:
+        if self.potential.is_fitted and not self._due:
             self.potential.update([record.atoms], use_stress=self._stress([record.atoms]))
-        else:
-            self._waiting.append(record.atoms)
-            if len(self._waiting) >= self.config.search.initial:
-                stress = self._stress(self._waiting)
-                self.potential.fit(self._waiting, self.config.model.use_forces, stress)
-                self._waiting = []
+        elif self.potential.is_fitted or len(self.good) >= self.config.search.initial:
+            self._fit([one.atoms for one in self.good])
+
+    @property
+    def _due(self) -> bool:
+        """Is it time to measure the kernel's length again? After 2, 4, 8 times the first data."""
+        times, rest = divmod(len(self.good), self.config.search.initial)
+        return self.config.model.length_factor is not None and not rest and times & (times - 1) == 0
+
+    def _fit(self, images: list[Atoms]) -> None:
+        model = self.config.model
+        if model.length_factor is not None:
+            length = length_scale(self.potential.descriptor, images, model.length_factor)
+            kernel: Any = self.potential.kernel
+            self.potential.kernel = replace(kernel, length_scale=length)
+        self.potential.fit(images, model.use_forces, self._stress(images))
 
     def _stress(self, images: Sequence[Atoms]) -> bool:
         """Learn from stress? With forces, of crystals, if the engine gives it."""

@@ -34,7 +34,14 @@ CRYSTAL_GENERATORS: dict[str, float] = {
 # What a crystal search is set to where the settings do not say otherwise.
 _CRYSTAL: dict[str, dict[str, Any]] = {
     "engine": {"stress": True},
-    "model": {"use_forces": True},
+    "model": {
+        "use_forces": True,
+        "cutoff": 4.5,
+        "n_max": 4,
+        "l_max": 3,
+        "length_factor": 2.0,
+        "kernel_options": {"amplitude": 100.0},
+    },
     "search": {"generators": CRYSTAL_GENERATORS, "reference_tolerance": 0.01},
 }
 
