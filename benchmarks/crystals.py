@@ -38,6 +38,7 @@ from nugget.search.prepare import make_problem
 from nugget.search.records import complete, make_pending
 from nugget.search.reference import is_found
 from nugget.search.system import CRYSTAL_GENERATORS
+from nugget.structures.symmetry import space_group_of
 
 LJ = {"sigma": 2.5, "epsilon": 1.0, "rc": 7.5, "smooth": True}
 
@@ -155,8 +156,6 @@ def pressure_series() -> list[dict[str, Any]]:
             )
         assert learner.best is not None
         end = relax_with(task, learner.best.atoms, 0.01, gpa * GPa).result()
-        from nugget.identity.crystal import space_group_of
-
         row = {
             "GPa": gpa, "by_hand": by_hand, "lowest_by_hand": min(by_hand, key=by_hand.__getitem__),
             "search": (end.energy + gpa * GPa * end.atoms.get_volume()) / len(end.atoms),

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
+from nugget.structures.symmetry import operations
 
 GROUPS = range(2, 231)
 _DRAWS = 150  # random sets of operations that are solved for sites
@@ -61,7 +62,7 @@ def images(rotations: Floats, translations: Floats, x: Floats) -> Floats:
 @cache
 def space_group(number: int) -> SpaceGroup:
     """The space group of this number, always the same sites."""
-    rotations, translations = _primitive(*_operations(number))
+    rotations, translations = _primitive(*operations(number))
     rng = np.random.default_rng(number)
     general = Site(np.eye(3), np.zeros(3), len(rotations), 3)
     found: dict[tuple[object, ...], Site] = {}
@@ -96,26 +97,6 @@ def _random_site(rng: np.random.Generator, rotations: Floats, translations: Floa
     if multiplicity == len(rotations):
         return None
     return Site(projector, constant % 1.0, multiplicity, round(float(np.trace(projector))))
-
-
-@cache
-def _hall_numbers() -> dict[int, int]:
-    """The first setting of every space group."""
-    import spglib
-
-    found: dict[int, int] = {}
-    for hall in range(1, 531):
-        kind = spglib.get_spacegroup_type(hall)
-        found.setdefault(int(kind.number), hall)
-    return found
-
-
-def _operations(number: int) -> tuple[Ints, Floats]:
-    import spglib
-
-    database = spglib.get_symmetry_from_database(_hall_numbers()[number])
-    rotations = np.asarray(database["rotations"], dtype=np.int64)
-    return rotations, np.asarray(database["translations"], dtype=float)
 
 
 def _primitive(rotations: Ints, translations: Floats) -> tuple[Floats, Floats]:

@@ -20,6 +20,7 @@ from scipy.optimize import linear_sum_assignment
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.identity.graph import directed_pairs
+from nugget.structures.symmetry import standardised
 
 #: Å: atoms this far from ideal positions still count as symmetric.
 SYMPREC = 0.05
@@ -30,29 +31,17 @@ NEIGHBOURS = 44  # shells of fcc up to the third, where hcp differs
 FEWEST = 8  # neighbours of a rare element
 
 
-def _as_cell(atoms: Atoms) -> tuple[Floats, Floats, Ints]:
-    return np.array(atoms.cell.array), atoms.get_scaled_positions(), np.array(atoms.numbers)
-
-
 def primitive(atoms: Atoms, symprec: float = SYMPREC) -> Atoms:
     """The primitive standardised cell; the crystal itself if spglib finds none."""
-    import spglib
-
     if not atoms.pbc.all():
         raise NuggetError("only structures that are periodic along three axes are crystals.")
-    found = spglib.standardize_cell(_as_cell(atoms), to_primitive=True, symprec=symprec)
-    if found is None or len(found[2]) > len(atoms):
-        return atoms.copy()
-    cell, points, numbers = found
-    return Atoms(numbers, cell=cell, scaled_positions=points, pbc=True)
+    found = standardised(atoms, True, symprec)
+    return atoms.copy() if len(found) > len(atoms) else found
 
 
-def space_group_of(atoms: Atoms, symprec: float = 0.1) -> str:
-    """Symbol and number, as Fd-3m (227); empty if there is none."""
-    import spglib
-
-    found = spglib.get_spacegroup(_as_cell(atoms), symprec=symprec)
-    return str(found) if found else ""
+def conventional(atoms: Atoms, symprec: float = 0.1) -> Atoms:
+    """The conventional standardised cell, as crystallographers draw it."""
+    return standardised(atoms, False, symprec)
 
 
 def reduced_formula(atoms: Atoms) -> tuple[tuple[int, int], ...]:

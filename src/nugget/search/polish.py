@@ -21,7 +21,7 @@ from ase.units import GPa
 from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.plausibility import Judge, doubt
 from nugget.evaluation.queue import EvaluationQueue
-from nugget.identity.crystal import space_group_of
+from nugget.identity.crystal import conventional
 from nugget.identity.point_group import point_group
 from nugget.relax.cell_engine import CellRelaxation
 from nugget.relax.learning import EngineRelaxed, LearningRelaxation
@@ -29,8 +29,9 @@ from nugget.relax.queued import EngineRelaxation, relax_through
 from nugget.search.config import Config
 from nugget.search.goal import Goal, LowestEnergy
 from nugget.search.polish_step import PolishStep
-from nugget.search.store import BEST, MINIMA, Record, Store
+from nugget.search.store import BEST, CIF, MINIMA, Record, Store
 from nugget.structures.files import replacing
+from nugget.structures.symmetry import space_group_of
 
 FMAX = 0.05  # eV/Å
 MAX_EVALUATIONS = 150  # of one structure
@@ -206,9 +207,15 @@ def distinct_minima(
 
 
 def write_minima(directory: Path, minima: Sequence[Minimum]) -> None:
-    """minima.extxyz with all of them, and best.extxyz with the lowest that is converged."""
+    """minima.extxyz with all of them, and best.extxyz with the lowest that is converged.
+
+    Crystals are written to minima.cif too.
+    """
     if not minima:
         return
+    if all(one.space_group for one in minima):
+        with replacing(directory / CIF) as partial:
+            write(partial, [conventional(one.relaxed.atoms) for one in minima], format="cif")
     with replacing(directory / MINIMA) as partial:
         write(partial, [one.atoms for one in minima], format="extxyz")
     converged = [one for one in minima if one.relaxed.converged]
