@@ -16,7 +16,7 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget.structures.symmetry import operations
 
 GROUPS = range(2, 231)
-_DRAWS = 150  # random sets of operations that are solved for sites
+_DRAWS = 400  # random sets of operations that are solved for sites
 _TOL = 1e-5
 
 
@@ -63,40 +63,42 @@ def images(rotations: Floats, translations: Floats, x: Floats) -> Floats:
 def space_group(number: int) -> SpaceGroup:
     """The space group of this number, always the same sites."""
     rotations, translations = _primitive(*operations(number))
-    rng = np.random.default_rng(number)
     general = Site(np.eye(3), np.zeros(3), len(rotations), 3)
-    found: dict[tuple[object, ...], Site] = {}
-    for _ in range(_DRAWS if len(rotations) > 1 else 0):
-        site = _random_site(rng, rotations, translations)
-        if site is None:
-            continue
-        start = site.constant if site.freedom == 0 else np.zeros(3)
-        key: tuple[object, ...] = (site.multiplicity, site.freedom)
-        if site.freedom == 0:
-            orbit = np.round(images(rotations, translations, start), 4) % 1.0
-            key = (*key, *sorted(map(tuple, orbit.tolist())))
-        else:
-            key = (*key, *np.round(site.projector, 3).ravel(), *np.round(site.constant, 3))
-        found.setdefault(key, site)
-    return SpaceGroup(number, rotations, translations, (general, *found.values()))
+    special = _special_sites(np.random.default_rng(number), rotations, translations)
+    return SpaceGroup(number, rotations, translations, (general, *special))
 
 
-def _random_site(rng: np.random.Generator, rotations: Floats, translations: Floats) -> Site | None:
-    """Points that one to three operations leave alone, near a random point."""
-    chosen = rng.integers(1, len(rotations), size=int(rng.integers(1, 4)))
-    near = rng.random(3)
-    a = (rotations[chosen] - np.eye(3)).reshape(-1, 3)
-    t = translations[chosen].ravel()
-    b = -(t + np.rint(-t - a @ near))
+def _special_sites(rng: np.random.Generator, rotations: Floats, translations: Floats) -> list[Site]:
+    """Points that one to three operations leave alone, near random points; each site once."""
+    order = len(rotations)
+    if order == 1:
+        return []
+    chosen = rng.integers(1, order, size=(_DRAWS, 3))
+    used = np.arange(3) < rng.integers(1, 4, size=_DRAWS)[:, None]  # the others are the identity
+    near = rng.random((_DRAWS, 3))
+    chosen = np.where(used, chosen, 0)
+    a = (rotations[chosen] - np.eye(3)).reshape(_DRAWS, 9, 3)
+    t = translations[chosen].reshape(_DRAWS, 9)
+    b = -(t + np.rint(-t - np.einsum("dij,dj->di", a, near)))
     inverse = np.linalg.pinv(a)
-    constant, projector = inverse @ b, np.eye(3) - inverse @ a
-    if np.abs(a @ constant - b).max() > _TOL:
-        return None  # a screw or a glide leaves no point alone
-    generic = constant + projector @ rng.random(3)
-    multiplicity = len(images(rotations, translations, generic))
-    if multiplicity == len(rotations):
-        return None
-    return Site(projector, constant % 1.0, multiplicity, round(float(np.trace(projector))))
+    constant = np.einsum("dij,dj->di", inverse, b)
+    projector = np.eye(3) - inverse @ a
+    # A screw or a glide leaves no point alone.
+    exact = np.abs(np.einsum("dij,dj->di", a, constant) - b).max(axis=1) < _TOL
+    generic = constant + np.einsum("dij,dj->di", projector, rng.random((_DRAWS, 3)))
+    every = np.einsum("kij,dj->dki", rotations, generic) + translations
+    back = every - generic[:, None]
+    stabilisers = np.sum(np.abs(back - np.rint(back)).max(axis=-1) < _TOL, axis=1)
+    freedom = np.rint(np.trace(projector, axis1=1, axis2=2)).astype(int)
+    found: dict[tuple[object, ...], Site] = {}
+    for k in np.flatnonzero(exact & (stabilisers > 1)):
+        site = Site(projector[k], constant[k] % 1.0, order // int(stabilisers[k]), int(freedom[k]))
+        if site.freedom:
+            where = (*np.round(projector[k], 3).ravel(), *np.round(site.constant, 3))
+        else:  # all points of an orbit are one site
+            where = min(map(tuple, ((every[k] + 1e-6) % 1.0).round(4).tolist()))
+        found.setdefault((site.multiplicity, site.freedom, *where), site)
+    return list(found.values())
 
 
 def _primitive(rotations: Ints, translations: Floats) -> tuple[Floats, Floats]:
