@@ -20,6 +20,7 @@ from nugget.potential.priors import PairWell, SpeciesEnergies
 from nugget.relax.cell_coordinates import CellCoordinates, CellLimits
 from nugget.relax.cell_engine import CellRelaxation
 from nugget.relax.cells import CellEvaluator, cells_on_calculator, relax_cells
+from nugget.structures.cell_lists import CellLists
 
 
 def alloys(n: int, seed: int = 0, repeat: int = 1) -> list[Atoms]:
@@ -54,7 +55,7 @@ def potential(uncertainty: object) -> Potential:
         SOAP(("Au", "Cu"), cutoff=4.5, n_max=3, l_max=2),
         RBF(15.0, 1.0),
         uncertainty=uncertainty,  # type: ignore[arg-type]
-        prior=[SpeciesEnergies(), PairWell()],
+        prior=[SpeciesEnergies(), PairWell(complete=True)],
     )
     return made.fit(labelled(alloys(6, seed=5)), use_forces=True, use_stress=True)
 
@@ -85,6 +86,24 @@ def test_gradient_of_the_bound_with_pressure_and_walls(uncertainty: object) -> N
             moved[1][row, axis] -= step
             up, down = (evaluate(y, every)[0].sum() for y in moved)
             assert gradient[row, axis] == pytest.approx((up - down) / (2 * step), abs=1e-5)
+
+
+def test_lists_of_neighbours_give_the_same_surface() -> None:
+    """While cells and atoms move far from where the lists were made."""
+    images, surface = alloys(4, seed=8), potential(LabelNoise()).lcb(1.0)
+    cutoff = surface.potential.descriptor.cutoff
+    coordinates = CellCoordinates.of(images)
+    kept = CellEvaluator(surface.on_cells, coordinates, lists=CellLists(cutoff))
+    fresh = CellEvaluator(surface.on_cells, coordinates)
+    rng = np.random.default_rng(9)
+    x = np.concatenate([atoms.positions for atoms in coordinates.start()])
+    for k in range(25):
+        active = np.array([0, 1, 3]) if k > 10 else np.arange(4)
+        for a, b in zip(kept(x, active), fresh(x, active), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+        x += rng.normal(0, 0.04, x.shape)
+    assert kept.lists is not None
+    assert 4 < kept.lists.rebuilds < 60
 
 
 def test_strain_of_zero_is_the_start() -> None:
@@ -135,7 +154,7 @@ def test_cells_can_stay() -> None:
 def test_walls_hold_the_volume() -> None:
     """At zero pressure a surface without attraction would blow a crystal up for ever."""
 
-    def pushing(batch):  # type: ignore[no-untyped-def]
+    def pushing(batch, pairs):  # type: ignore[no-untyped-def]
         volume = np.abs(np.linalg.det(batch.cells))
         strain = -volume[:, None, None] * np.eye(3) * 0.05
         return -0.05 * volume, np.zeros_like(batch.positions), strain

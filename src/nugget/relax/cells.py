@@ -21,9 +21,14 @@ from nugget.relax._state import initial_state
 from nugget.relax.cell_coordinates import CellCoordinates, CellLimits
 from nugget.relax.run import Relaxed, as_results, minimise
 from nugget.structures.batch import Batch
+from nugget.structures.cell_lists import CellLists
+from nugget.structures.neighbours import Pairs
 
-CellSurface = Callable[[Batch], tuple[Floats, Floats, Floats]]
-"""batch -> values (B,), gradients by positions (N, 3), derivatives by strain (B, 3, 3)."""
+CellSurface = Callable[[Batch, Pairs | None], tuple[Floats, Floats, Floats]]
+"""batch, neighbours -> values (B,), gradients by positions (N, 3), derivatives by strain (B, 3, 3).
+
+Neighbours are given when the surface's cutoff is known; a surface without one takes no notice.
+"""
 
 FREE = CellLimits()
 
@@ -37,11 +42,13 @@ class CellEvaluator:
     pressure: float = 0.0  # eV/Å³
     limits: CellLimits = FREE
     cell: bool = True  # False: cells stay as they are
+    lists: CellLists | None = None
 
     def __call__(self, positions: Floats, active: Ints) -> tuple[Floats, Floats]:
         here = self.coordinates.decode(positions, active)
         batch = here.batch
-        values, gradient, strain = self.surface(batch)
+        pairs = None if self.lists is None else self.lists.pairs(batch, active)
+        values, gradient, strain = self.surface(batch, pairs)
         work, by_strain = enthalpy_terms(batch, self.pressure)
         push, by_push = self.limits.push(batch)
         full = here.gradient(gradient, strain + by_strain + by_push)
@@ -66,6 +73,7 @@ def relax_cells(
     pressure: float = 0.0,
     limits: CellLimits = FREE,
     cell: bool = True,
+    cutoff: float | None = None,
     max_step: float = 0.2,
     memory: int = 20,
 ) -> list[Relaxed]:
@@ -73,6 +81,7 @@ def relax_cells(
 
     The energy of a result is E + pV on the surface, `pressure` in eV/Å³. A cell's force is V·σ
     (p included) divided by LENGTH·√N. Results do not depend on the other crystals of the batch.
+    With the surface's `cutoff`, lists of neighbours are kept from step to step.
     """
     if not images:
         return []
@@ -81,7 +90,8 @@ def relax_cells(
             raise NuggetError("A crystal with constraints cannot be relaxed with its cell.")
     coordinates = CellCoordinates.of(images)
     st = initial_state(coordinates.start(), None, memory, precondition_up_to=0)
-    evaluate = CellEvaluator(surface, coordinates, pressure, limits, cell)
+    lists = None if cutoff is None else CellLists(cutoff)
+    evaluate = CellEvaluator(surface, coordinates, pressure, limits, cell, lists)
     # Atoms may move far together with the cell: no distance is a run-away here.
     minimise(st, evaluate, fmax, steps, max_step, memory, runaway=1e6)
     x = st.x.copy()
@@ -99,7 +109,7 @@ def relax_cells(
 def cells_on_calculator(calculator: Any) -> CellSurface:
     """An ASE calculator with stress, one structure after the other."""
 
-    def surface(batch: Batch) -> tuple[Floats, Floats, Floats]:
+    def surface(batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
         values, gradients, strains = [], [], []
         for s, positions in enumerate(batch.split(batch.positions)):
             rows = slice(batch.offsets[s], batch.offsets[s + 1])

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from ase import Atoms
 
 from nugget.generators.crystal import Crystal
+from nugget.potential._pair_loops import REACH, WELL
 from nugget.potential.priors import PairWell
 from nugget.potential.surface import Surface
 from nugget.relax.cells import relax_cells
 from nugget.search.config import SearchConfig
+from nugget.structures.bonds import radii_of
 from nugget.structures.cells import reduced
 
 
@@ -22,6 +24,10 @@ def relax_crystals(
     A pair well knows nothing of volumes (it would crush silicon to half of its own), so cells stay
     as they are on it.
     """
+    learned, cutoff = isinstance(surface, Surface), None
+    if isinstance(surface, Surface):  # lists that serve the descriptor and the well
+        well = 2 * REACH[WELL] * float(radii_of(problem.numbers).max())
+        cutoff = max(surface.potential.descriptor.cutoff, well)
     done = relax_cells(
         images,
         surface.on_cells,
@@ -29,7 +35,8 @@ def relax_crystals(
         search.relax_steps,
         pressure=problem.pressure,
         limits=problem.limits,
-        cell=isinstance(surface, Surface),
+        cell=learned,
+        cutoff=cutoff,
     )
     valid = []
     for before, after in zip(images, done, strict=True):

@@ -41,6 +41,7 @@ _CRYSTAL: dict[str, dict[str, Any]] = {
         "l_max": 3,
         "length_factor": 2.0,
         "kernel_options": {"amplitude": 100.0},
+        "baseline_options": {"complete": True},
     },
     "search": {"generators": CRYSTAL_GENERATORS, "reference_tolerance": 0.01},
 }
@@ -117,6 +118,16 @@ def with_crystal_defaults(settings: Any) -> Any:
         given = made.get(name, {})
         if isinstance(given, dict):
             made[name] = {**defaults, **given}
+    model = made["model"]
+    if isinstance(model, dict) and {"baseline", "kernel"} & set(model):
+        # Another baseline or kernel need not take the options of these.
+        own = {"baseline_options": "baseline", "kernel_options": "kernel"}
+        given = settings.get("model", {})
+        made["model"] = {
+            key: value
+            for key, value in model.items()
+            if key in given or own.get(key) not in model or model[own[key]] in ("pair-well", "RBF")
+        }
     search = made["search"]
     if isinstance(search, dict) and search.get("generators") == DEFAULT_GENERATORS:
         made["search"] = {**search, "generators": CRYSTAL_GENERATORS}

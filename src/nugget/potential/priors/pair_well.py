@@ -24,15 +24,18 @@ class PairWell(FixedPrior):
 
     r₀ = length · (sum of covalent radii), a = stiffness/r₀, r_c = 2.2 r₀. Crude for any element,
     but its minima are compact structures with sensible bonds: a better start than random atoms.
+    Where a descriptor's cutoff is shorter than r_c, the well ends there in a small step, unless it
+    is `complete`.
     """
 
     name: ClassVar[str] = "pair-well"
     depth: float = 0.3
     length: float = 1.0
     stiffness: float = 6.0
+    complete: bool = False
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
-        return pair_term(batch, pairs, WELL, self.length, self.depth, self.stiffness)
+        return pair_term(batch, pairs, WELL, self.length, self.depth, self.stiffness, self.complete)
 
     def __call__(self, images: Sequence[Atoms]) -> tuple[Floats, list[Floats]]:
         """As a surface to relax on: values and gradients."""
@@ -41,9 +44,9 @@ class PairWell(FixedPrior):
         assert found.gradient is not None
         return found.totals(batch), batch.split(found.gradient)
 
-    def on_cells(self, batch: Batch) -> tuple[Floats, Floats, Floats]:
+    def on_cells(self, batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
         """As a surface for crystals: values, gradients by positions, derivatives by strain."""
-        found = self.evaluate(batch)
+        found = self.evaluate(batch, pairs)
         assert found.gradient is not None
         assert found.strain is not None
         return found.totals(batch), found.gradient, found.strain
