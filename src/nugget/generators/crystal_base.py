@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from ase import Atoms
@@ -44,7 +44,11 @@ class CrystalGenerator(ABC):
 
     tries: int = 20
 
-    def suits(self, problem: Crystal) -> bool:
+    def suits(self, problem: Any) -> bool:
+        return bool(problem.variable_cell) and self.fits(problem)
+
+    def fits(self, problem: Crystal) -> bool:
+        """Whether it makes sense for this crystal."""
         return True
 
     @abstractmethod

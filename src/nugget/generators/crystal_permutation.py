@@ -27,7 +27,7 @@ class CrystalPermutation(CrystalGenerator):
     needs: ClassVar[int] = 1
     unsuited: ClassVar[str] = "there is only one element"
 
-    def suits(self, problem: Crystal) -> bool:
+    def fits(self, problem: Crystal) -> bool:
         return len(problem.count) > 1
 
     def propose(self, rng: Rng, problem: Crystal, parents: list[Atoms]) -> CrystalProposals:

@@ -33,7 +33,7 @@ class CrystalSplice(CrystalGenerator):
     name: ClassVar[str] = "crystal_splice"
     needs: ClassVar[int] = 2
 
-    def suits(self, problem: Crystal) -> bool:
+    def fits(self, problem: Crystal) -> bool:
         return problem.units[1] * len(problem.numbers) > 1
 
     def propose(self, rng: Rng, problem: Crystal, parents: list[Atoms]) -> CrystalProposals:

@@ -59,7 +59,7 @@ class Supercell(CrystalGenerator):
     unsuited: ClassVar[str] = "there is no room for a second formula unit"
     shift: float = 0.3
 
-    def suits(self, problem: Crystal) -> bool:
+    def fits(self, problem: Crystal) -> bool:
         return problem.units[1] >= 2 * problem.units[0]
 
     def propose(self, rng: Rng, problem: Crystal, parents: list[Atoms]) -> CrystalProposals:
