@@ -32,8 +32,7 @@ def made(folder: Path) -> None:
     search = Search.create(make_config(settings()), folder / "search")
     search.run()
     record = search.store.records()[-1]
-    proposal = type("Proposal", (), {"atoms": record.proposed, "generator": "melt", "scale": 1.0,
-                                     "predicted": 1.0, "std": 0.5, "acquisition": 0.1})  # fmt: skip
+    proposal = Proposal(record.proposed, "melt")
     search.store.keep_pending([make_pending(6, 6, proposal, 2.0)])
     build(folder / "dataset", RECIPE)
     campaign = Campaign.create(make_config(settings()), {"kappa": ["0", "2"]}, 2, folder / "many")

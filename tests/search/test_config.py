@@ -31,7 +31,8 @@ def test_defaults_need_nothing():
 def test_default_generators_are_all_there_are():
     found = {name: find("generator", name).__module__ for name in names("generator")}
     ours = {name for name, module in found.items() if module.startswith("nugget.")}
-    assert set(Config().search.generators) == ours
+    crystals = make_config({"system": {"kind": "crystal"}}).search.generators
+    assert {*Config().search.generators, *crystals} == ours
 
 
 @pytest.mark.parametrize(

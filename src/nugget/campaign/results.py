@@ -14,6 +14,7 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.search.config import Config
+from nugget.search.goal import Goal, make_goal
 from nugget.search.polish_step import energy_of, lowest_steps
 from nugget.search.reference import is_found, read_references
 from nugget.search.store import DATABASE, SETTINGS, Record, Store
@@ -76,18 +77,21 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
     config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
     polished = lowest_steps(store.polish_steps())
-    known = [record.energy for record in good] + [energy_of(atoms) for atoms in polished.values()]
+    goal = make_goal(config.system)
+    known = [goal.value(record.atoms, record.energy) for record in good]
+    known += [goal.value(atoms, energy_of(atoms)) for atoms in polished.values()]
     best = min(known, default=None)
     references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:
         tolerance = config.search.reference_tolerance
-        first, solution = _hits(good, references, tolerance)
-        if solution is None and any(is_found(a, references, tolerance) for a in polished.values()):
+        first, solution = _hits(good, references, tolerance, goal)
+        hits = (is_found(atoms, references, tolerance, goal) for atoms in polished.values())
+        if solution is None and any(hits):
             solution = len(records)  # relaxed by the search, which ends with that
         found = solution is not None
-        given = [one.calc.results for one in references if one.calc is not None]
-        goals = [float(results["energy"]) for results in given if "energy" in results]
+        given = [one for one in references if one.calc and "energy" in one.calc.results]
+        goals = [goal.value(one, energy_of(one)) for one in given]
         above = None if best is None or not goals else best - min(goals)
     return Outcome(
         found=found,
@@ -103,14 +107,14 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
 
 
 def _hits(
-    good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None
+    good: Sequence[Record], references: Sequence[Atoms], tolerance: float | None, goal: Goal
 ) -> tuple[int | None, int | None]:
     """First evaluations with a reference's graph, and with its energy too."""
     first = solution = None
     for record in good:
-        if first is None and is_found(record.atoms, references, None):
+        if first is None and is_found(record.atoms, references, None, goal):
             first = record.iteration + 1
-        if solution is None and is_found(record.atoms, references, tolerance):
+        if solution is None and is_found(record.atoms, references, tolerance, goal):
             solution = record.iteration + 1
     return first, solution
 

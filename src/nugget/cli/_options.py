@@ -59,6 +59,13 @@ Settings = Annotated[
     list[str] | None,
     Option("--set", metavar="KEY=VALUE", help="Another setting, as search.hops=2; repeatable."),
 ]
+Crystal = Annotated[
+    bool, Option("--crystal", help="A crystal: atoms and cell are searched for together.")
+]
+Units = Annotated[
+    str | None, Option(help="Crystal: formula units in the cell, as 2 or 1-4. Default: 1-4.")
+]
+Pressure = Annotated[float | None, Option(help="Crystal: pressure in GPa. Default: 0.")]
 Live = Annotated[bool, Option("--live/--no-live", help="A live view, or plain lines.")]
 Target = Annotated[
     str | None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ase import Atoms
+from ase.units import GPa
 from pydantic import ValidationError
 
 from nugget.cli._common import progress
@@ -14,8 +15,9 @@ from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.queue import EvaluationQueue, check_engine
+from nugget.relax.cell_engine import CellRelaxation
 from nugget.relax.learning import LearningRelaxation
-from nugget.relax.queued import relax_through
+from nugget.relax.queued import EngineRelaxation, relax_through
 
 
 def engine_config(name: str, settings: Sequence[str]) -> EngineConfig:
@@ -41,20 +43,30 @@ def engine_config(name: str, settings: Sequence[str]) -> EngineConfig:
     return config
 
 
+Begin = Callable[[Atoms, float, int], EngineRelaxation]
+
+
+def learning_relaxation(probes: int) -> Begin:
+    """Relaxations with a local model, cells kept."""
+    return lambda atoms, fmax, most: LearningRelaxation(atoms, fmax, most, probes)
+
+
+def cell_relaxation(pressure: float) -> Begin:
+    """Relaxations of atoms and cells; the pressure is in GPa."""
+    return lambda atoms, fmax, most: CellRelaxation(atoms, fmax, most, pressure * GPa)
+
+
 def relax_all(
     images: Sequence[Atoms],
     engine: EngineConfig,
+    begin: Begin,
     fmax: float,
     max_evaluations: int,
-    probes: int,
     jobs: int,
     shown: bool,
-) -> list[LearningRelaxation]:
+) -> list[EngineRelaxation]:
     """Relax all structures, `jobs` at a time."""
-    runs = {
-        k: LearningRelaxation(atoms, fmax, max_evaluations, probes)
-        for k, atoms in enumerate(images)
-    }
+    runs = {k: begin(atoms, fmax, max_evaluations) for k, atoms in enumerate(images)}
     with (
         EvaluationQueue(engine, min(jobs, max(len(images), 1))) as queue,
         progress("Relaxing", shown) as step,
@@ -68,7 +80,7 @@ def relax_all(
     return list(runs.values())
 
 
-def row(number: int, run: LearningRelaxation) -> dict[str, Any]:
+def row(number: int, run: EngineRelaxation) -> dict[str, Any]:
     """One structure as plain data."""
     result = run.result()
     return {

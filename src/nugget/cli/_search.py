@@ -19,6 +19,7 @@ from nugget.report.digest import counted, duration, failures
 from nugget.report.live import make_view
 from nugget.search.baseline import model_code
 from nugget.search.config import Config, make_config, read_config
+from nugget.search.goal import make_goal
 from nugget.search.loop import Result, Search
 from nugget.search.prepare import code_of
 from nugget.search.stop import Meetings
@@ -39,7 +40,7 @@ def read_settings(
     else:
         config = Config()
         changed = {"system.formula": target, **changed}
-    tree = config.model_dump()
+    tree = config.model_dump(exclude_unset=True)
     for key, value in changed.items():
         *sections, option = key.split(".")
         branch = tree
@@ -142,14 +143,17 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     """How a search ended, as plain data."""
     records = search.store.records()
     good = [record for record in records if record.ok]
-    best = min(good, key=lambda record: record.energy, default=None)
+    goal = make_goal(search.config.system)
+    value = {record.iteration: goal.value(record.atoms, record.energy) for record in good}
+    best = min(good, key=lambda record: value[record.iteration], default=None)
     directory = search.store.directory
     steps = search.store.polish_steps()
     minima = () if result is None else result.minima
     before = search.knowledge().learned
     sure = Meetings.of(records, before).confidence()
-    learned = [record.energy for record in before]
-    energies = [one.energy for one in minima] + learned + ([] if best is None else [best.energy])
+    learned = [goal.value(record.atoms, record.energy) for record in before]
+    values = [one.value for one in minima] + learned
+    values += [] if best is None else [value[best.iteration]]
     return {
         "directory": str(directory),
         "formula": search.config.system.formula,
@@ -159,8 +163,9 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "evaluations": len(records),
         "status": "interrupted" if result is None else result.end.status,
         "reason": "broken off" if result is None else result.end.reason,
-        "best_energy": min(energies, default=None),
-        "best_evaluated": None if best is None else best.energy,
+        "unit": goal.unit,
+        "best_energy": min(values, default=None),
+        "best_evaluated": None if best is None else value[best.iteration],
         "best_iteration": None if best is None else best.iteration,
         "best_generator": None if best is None else best.generator,
         "best_file": None if best is None else str(directory / BEST),
@@ -173,10 +178,11 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
         "polish_seconds": sum(step.engine_seconds for step in steps),
         "minima": [
             {
-                "energy": one.energy,
+                "energy": one.value,
                 "fmax": one.relaxed.fmax,
                 "converged": one.relaxed.converged,
                 "point_group": one.point_group or None,
+                "space_group": one.space_group or None,
                 "met": one.met,
                 "start": one.start if one.start >= 0 else None,
                 "learned": one.start < 0,
@@ -199,14 +205,17 @@ def _polished(report: dict[str, Any]) -> list[tuple[str, object]]:
     if not minima:
         return []
     best, *others = minima
-    group = f", {best['point_group']}" if best["point_group"] else ""
+    symmetry = best["point_group"] or best["space_group"]
+    group, unit = f", {symmetry}" if symmetry else "", report["unit"]
     rows: list[tuple[str, object]] = [
-        ("best energy", f"{best['energy']:.4f} eV, fmax {best['fmax']:.3f} eV/Å{group}"),
+        ("best energy", f"{best['energy']:.4f} {unit}, fmax {best['fmax']:.3f} eV/Å{group}"),
         ("met", f"{best['met']} of {report['evaluations']} evaluations"),
     ]
     if others:
         gap = others[0]["energy"] - best["energy"]
-        rows.append(("next minimum", f"+{gap:.4f} eV ({len(minima)} in {report['minima_file']})"))
+        rows.append(
+            ("next minimum", f"+{gap:.4f} {unit} ({len(minima)} in {report['minima_file']})")
+        )
     rows.append(("polish", f"{report['polish_evaluations']} evaluations besides the budget"))
     if not best["converged"]:
         rows.append(("", "the lowest structure is not converged: nugget relax can go on with it"))
@@ -233,7 +242,7 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
     if report["best_energy"] is not None:
         when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"
         rows += [
-            ("lowest evaluated", f"{report['best_evaluated']:.4f} eV ({when})"),
+            ("lowest evaluated", f"{report['best_evaluated']:.4f} {report['unit']} ({when})"),
             *_polished(report),
             *_known(report),
             ("best structure", report["best_file"]),

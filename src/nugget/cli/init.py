@@ -25,6 +25,7 @@ def init(
         str | None,
         typer.Option(help="A periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."),
     ] = None,
+    crystal: opt.Crystal = False,
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
@@ -36,6 +37,7 @@ def init(
         nugget init Cu5Au8 --engine emt -o alloy.toml
         nugget init Cu3 --template slab.traj -o adsorbate.toml
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
+        nugget init TiO2 --crystal -o crystal.toml
 
     Change what you like (or remove it: what is not there has its default), then
     run `nugget search FILE`. An existing file is kept, unless --force.
@@ -46,13 +48,15 @@ def init(
     from nugget.search.config import make_config, write_config
     from nugget.structures.files import write_atomically
 
-    if template is not None and cell is not None:
-        raise NuggetError("Give --template (a surface) or --cell (a bulk), not both.")
+    if (template is not None) + (cell is not None) + crystal > 1:
+        raise NuggetError("Give one of --template (a surface), --cell (a bulk) and --crystal.")
     system: dict[str, Any] = {"formula": formula}
     if template is not None:
         system |= {"kind": "surface", "template": template}
     if cell is not None:
         system |= {"kind": "bulk", "cell": cell.replace(",", " ").split()}
+    if crystal:
+        system |= {"kind": "crystal"}
     settings: dict[str, Any] = {"system": system}
     if engine is not None:
         get_engine(engine)  # a name that does not exist is refused here

@@ -31,6 +31,10 @@ def relax(
         int,
         typer.Option(min=0, help="Soft modes to try, to tell minima from saddles; 0: none."),
     ] = 0,
+    cell: Annotated[
+        bool, typer.Option("--cell", help="Relax the cells of crystals together with the atoms.")
+    ] = False,
+    pressure: Annotated[float, typer.Option(help="With --cell: pressure in GPa.")] = 0.0,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,21 +50,37 @@ def relax(
 
         nugget relax best.extxyz --engine gfn1-xtb -o relaxed.extxyz
         nugget relax slabs.traj --engine emt -o relaxed.traj -j 4
+        nugget relax crystals.cif --engine tersoff -o relaxed.extxyz --cell --pressure 10
         nugget relax clusters.extxyz --engine my_module:my_factory -o relaxed.extxyz --fmax 0.01
 
     A local model learns from every energy and force and takes the steps; the engine alone decides
     what is lower and what is converged. This needs a third or less of the evaluations of a usual
     optimiser. Cells are kept; atoms that the file fixes (FixAtoms, FixCartesian) stay.
 
+    With --cell a crystal's cell is relaxed too, at a pressure, by L-BFGS on the engine's energies,
+    forces and stresses, without a local model.
+
     The exit code is 1 if a structure has not converged; its lowest structure is written anyway.
     """
-    from nugget.cli._relax import engine_config, relax_all, row
+    from nugget.cli._relax import (
+        cell_relaxation,
+        engine_config,
+        learning_relaxation,
+        relax_all,
+        row,
+    )
+    from nugget.errors import NuggetError
     from nugget.structures.io import read_images, write_images
 
     refuse_existing(out, force, inputs=(structures,))
     images = read_images(structures)
     config = engine_config(engine, settings or [])
-    runs = relax_all(images, config, fmax, max_evaluations, probes, jobs, shown=not json)
+    if pressure and not cell:
+        raise NuggetError("--pressure needs --cell: only cells feel a pressure.")
+    if cell:
+        config = config.model_copy(update={"stress": True})
+    begin = cell_relaxation(pressure) if cell else learning_relaxation(probes)
+    runs = relax_all(images, config, begin, fmax, max_evaluations, jobs, shown=not json)
     write_images(out, [run.result().atoms for run in runs])
     rows = [row(k, run) for k, run in enumerate(runs)]
     if json:

@@ -30,6 +30,9 @@ def search(
     start: opt.Start = None,
     learn: opt.Learn = None,
     stop_when: opt.StopWhen = None,
+    crystal: opt.Crystal = False,
+    units: opt.Units = None,
+    pressure: opt.Pressure = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     live: opt.Live = True,
@@ -47,6 +50,7 @@ def search(
         nugget search Au20 --in-flight 4
         nugget search --replay runs/Au20-seed0
         nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
+        nugget search SiC --crystal --units 1-4 --engine tersoff
 
     Everything is in DIR (default: runs/FORMULA-seedN): search.db with all
     structures (`ase gui DIR/search.db`), best.extxyz, the settings and a log.
@@ -73,6 +77,9 @@ def search(
         "search.in_flight": in_flight,
         "search.stop_when": stop_when,
         "model.use_forces": forces,
+        "system.kind": "crystal" if crystal else None,
+        "system.units": units,
+        "system.pressure": pressure,
     }
     files = {"reference": reference, "start": start, "learn": learn}
     absolute = {

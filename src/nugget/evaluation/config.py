@@ -42,6 +42,9 @@ class EngineConfig(Section):
     keep_scratch: bool = Field(
         False, description="keep the files of calculations that succeeded, too"
     )
+    stress: bool = Field(
+        False, description="ask for the stress of periodic structures, if the engine can give it"
+    )
     time_limit: float = Field(600.0, gt=0, description="seconds before a calculation is killed")
     retries: int = Field(1, ge=0, description="new attempts after a calculation has died")
     relax_steps: int = Field(0, ge=0, description="relaxation steps with the engine itself")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from ase import Atoms
-from ase.calculators.calculator import Calculator, SCFError
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, SCFError
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.optimize import BFGS
 
@@ -38,6 +39,7 @@ class Task:
     relax_steps: int = 0
     relax_fmax: float = 0.05
     keep_path: bool = False
+    stress: bool = False
     start: str = ""
 
     @property
@@ -99,6 +101,9 @@ def run_task(task: Task, atoms: Atoms, directory: Path | None = None) -> Outcome
         as_given = atoms.has("initial_magmoms") or not task.magmoms
 
         def keep() -> None:
+            if task.stress and work.pbc.all():
+                with contextlib.suppress(PropertyNotImplementedError):
+                    work.get_stress(apply_constraint=False)
             frames.append(_frozen(work, calculator, as_given))
 
         work.calc = calculator

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nugget.generators.base import BaseGenerator, Generator, Proposal
+from nugget.generators.base import BaseGenerator, Generator, Proposal, suits
+from nugget.generators.crystal import Crystal
+from nugget.generators.crystal_base import CrystalGenerator, CrystalProposal
 from nugget.generators.mixer import Mixer
 from nugget.generators.problem import Failure, Problem
 from nugget.registry import make
@@ -23,10 +25,14 @@ def make_generator(name: str, **options: Any) -> Generator:
 
 __all__ = [
     "BaseGenerator",
+    "Crystal",
+    "CrystalGenerator",
+    "CrystalProposal",
     "Failure",
     "Generator",
     "Mixer",
     "Problem",
     "Proposal",
     "make_generator",
+    "suits",
 ]

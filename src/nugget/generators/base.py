@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from ase import Atoms
@@ -45,13 +45,19 @@ class Generator(Protocol):
     name: ClassVar[str]
     needs: ClassVar[int]
 
-    def suits(self, problem: Problem) -> bool:
+    def suits(self, problem: Any) -> bool:
         """Whether it makes sense for this problem at all."""
         ...
 
-    def __call__(
-        self, rng: Rng, problem: Problem, parents: Sequence[Atoms] = ()
-    ) -> Atoms | Failure: ...
+    def __call__(self, rng: Rng, problem: Any, parents: Sequence[Atoms] = ()) -> Atoms | Failure:
+        """The problem is a `Problem`; a `Crystal` for generators with `variable_cell = True`."""
+        ...
+
+
+def suits(generator: Generator, problem: Any) -> bool:
+    """Whether a generator serves this problem: the kind of its cells, and its own word."""
+    varies = bool(getattr(generator, "variable_cell", False))
+    return varies == bool(problem.variable_cell) and generator.suits(problem)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from ase import Atoms
 
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-from nugget.generators.base import Generator
+from nugget.generators.base import Generator, suits
+from nugget.generators.crystal import Crystal
 from nugget.generators.problem import Failure, Problem
 
 
@@ -49,16 +50,17 @@ class Mixer:
     def names(self) -> list[str]:
         return list(self.generators)
 
-    def probabilities(self, problem: Problem, n_parents: int) -> Floats:
+    def probabilities(self, problem: Problem | Crystal, n_parents: int) -> Floats:
         """Chances of the generators, 0 for those that do not suit or lack parents."""
         usable = np.array(
-            [g.suits(problem) and g.needs <= n_parents for g in self.generators.values()]
+            [suits(g, problem) and g.needs <= n_parents for g in self.generators.values()]
         )
         base = self.weights * usable
         if not base.any():
             raise NuggetError(
                 f"None of the generators {self.names} can start with {n_parents} known structures; "
-                "add one that needs no parents, such as random_cluster or random_placement."
+                "add one that needs no parents, such as random_cluster, random_placement or "
+                "random_crystal."
             )
         learned = base * (self.successes + 1.0) / (self.trials + 2.0)
         return np.asarray(
@@ -66,7 +68,7 @@ class Mixer:
         )
 
     def __call__(
-        self, rng: np.random.Generator, problem: Problem, parents: Sequence[Atoms] = (),
+        self, rng: np.random.Generator, problem: Problem | Crystal, parents: Sequence[Atoms] = (),
         tries: int = 10,
     ) -> Atoms | Failure:  # fmt: skip
         """One structure; after a failure another generator is drawn, up to `tries` times."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from ase import Atoms
@@ -44,6 +44,8 @@ class Problem:
     `bond_ratio` are in units of the sum of two covalent radii: no two atoms closer than the first,
     and all atoms connected (to the template) by bonds not longer than the second.
     """
+
+    variable_cell: ClassVar[bool] = False
 
     symbols: tuple[str, ...]
     template: Atoms = field(default_factory=Atoms)

@@ -151,14 +151,18 @@ class Potential:
             calibrate_left_out(self)
         return self
 
-    def update(self, images: Sequence[Atoms], use_forces: bool | None = None) -> Potential:
+    def update(
+        self, images: Sequence[Atoms], use_forces: bool | None = None,
+        use_stress: bool | None = None,
+    ) -> Potential:  # fmt: skip
         """Learn from further structures at the cost of those alone; the prior stays as it is.
 
-        Forces are used as they were for `fit`, unless `use_forces` says otherwise.
+        Forces and stress are used as they were for `fit`, unless said otherwise.
         """
         old = self._able_to_learn()
         forces = old.training.use_forces if use_forces is None else use_forces
-        more = Training.read(images, forces, old.training.use_stress)
+        stress = old.training.use_stress if use_stress is None else use_stress
+        more = Training.read(images, forces, stress)
         env = self.descriptor.compute(more.batch)
         points = environment_points(env)
         existing = (old.inducing.z, old.inducing.group)
@@ -185,11 +189,8 @@ class Potential:
         if old.lean:
             raise NuggetError("A lean model predicts, but cannot learn on; update the full model.")
         if not old.regression.has_rows:
-            env, levels = (
-                self.descriptor.compute(old.training.batch),
-                (self.noise, self.force_noise),
-            )
-            labels = label_rows(old.training, env, old.inducing, old.prior, *levels)
+            env, noise = self.descriptor.compute(old.training.batch), (self.noise, self.force_noise)
+            labels = label_rows(old.training, env, old.inducing, old.prior, *noise)
             old = self._fit = replace(old, regression=old.regression.with_rows(labels))
         return old
 

@@ -78,6 +78,11 @@ class Surface:
             value[found.env.coincident] = np.nan
         return SurfaceValues(value, found.gradients[0], found.strains[0], found.energy, found.std)
 
+    def on_cells(self, batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
+        """For optimisers of cells: values, gradients by positions, derivatives by strain."""
+        found = self.evaluate(batch, pairs, strict=False)
+        return found.value, found.gradient, found.strain
+
     def start(self, images: Sequence[Atoms]) -> SurfaceEvaluator:
         """For optimisers: the same surface on flat positions, with lists of pairs kept."""
         return SurfaceEvaluator(self, as_batch(images))

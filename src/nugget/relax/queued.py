@@ -7,7 +7,24 @@ from typing import Any, Protocol
 
 from ase import Atoms
 
-from nugget.relax.learning import LearningRelaxation
+from nugget.relax.learning import EngineRelaxed
+from nugget.relax.local_surrogate import Point
+
+
+class EngineRelaxation(Protocol):
+    """A relaxation that proposes structures and is given what an engine says of them."""
+
+    evaluations: int
+    points: list[Point]  # all that was observed
+
+    @property
+    def done(self) -> bool: ...
+
+    def propose(self) -> Atoms: ...
+
+    def observe(self, atoms: Atoms | None) -> None: ...
+
+    def result(self) -> EngineRelaxed: ...
 
 
 class Queue(Protocol):
@@ -24,7 +41,7 @@ class Queue(Protocol):
 
 def relax_through(
     queue: Queue,
-    runs: Mapping[int, LearningRelaxation],
+    runs: Mapping[int, EngineRelaxation],
     seen: Callable[[int, Any], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:

@@ -20,7 +20,7 @@ from nugget.relax._lbfgs import CONVERGED, NOT_FINITE, RUNAWAY, RUNNING, STALLED
 from nugget.relax._lockstep import State, advance
 from nugget.relax._state import initial_state
 from nugget.relax.confinement import Confinement
-from nugget.relax.surfaces import BatchSurface, PlainSurface, start
+from nugget.relax.surfaces import BatchEvaluator, BatchSurface, PlainSurface, start
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,29 @@ def relax(
             "relax needs fmax, max_step and runaway above 0, steps >= 0 and memory >= 1."
         )
     st = initial_state(images, confinement, memory, precondition_up_to)
-    evaluate = start(surface, images)
-    active = np.arange(len(images), dtype=np.int64)
+    minimise(st, start(surface, images), fmax, steps, max_step, memory, runaway)
+    positions = st.x.copy()
+    positions[st.atom, st.axis] = st.here
+    relaxed = []
+    for b, image in enumerate(images):
+        atoms = image.copy()
+        # Not set_positions: fixed coordinates have not moved, and constraints need no second look.
+        atoms.positions = positions[st.atoms[b] : st.atoms[b + 1]]
+        relaxed.append(atoms)
+    return as_results(relaxed, st)
+
+
+def minimise(
+    st: State,
+    evaluate: BatchEvaluator,
+    fmax: float,
+    steps: int,
+    max_step: float,
+    memory: int,
+    runaway: float,
+) -> None:
+    """Advance all minimisations to their ends, in place."""
+    active = np.arange(len(st.status), dtype=np.int64)
     while len(active):
         values, gradients = evaluate(st.x, active)
         values = np.ascontiguousarray(values, dtype=float)
@@ -93,17 +114,12 @@ def relax(
             )
         advance(st, active, values, gradients, memory, fmax, steps, max_step, runaway)
         active = active[st.status[active] == RUNNING]
-    return _results(images, st)
 
 
-def _results(images: Sequence[Atoms], st: State) -> list[Relaxed]:
-    positions = st.x.copy()
-    positions[st.atom, st.axis] = st.here
+def as_results(relaxed: Sequence[Atoms], st: State) -> list[Relaxed]:
+    """The relaxed structures with what the minimisation says of them."""
     results = []
-    for b, image in enumerate(images):
-        atoms = image.copy()
-        # Not set_positions: fixed coordinates have not moved, and constraints need no second look.
-        atoms.positions = positions[st.atoms[b] : st.atoms[b + 1]]
+    for b, atoms in enumerate(relaxed):
         status = int(st.status[b])
         results.append(
             Relaxed(

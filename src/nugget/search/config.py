@@ -10,54 +10,18 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig, ExecutionConfig, Section
 from nugget.search._toml import toml_key, toml_value
+from nugget.search.system import DEFAULT_GENERATORS, SystemConfig, with_crystal_defaults
 
 Options = dict[str, Any]
 
 
 def _options(of: str) -> Any:
     return Field(default_factory=dict, description=f"further options of the {of}")
-
-
-class SystemConfig(Section):
-    """The system to search."""
-
-    formula: str = Field("Au20", description="atoms to place, as Au20 or Cu5Au8")
-    kind: Literal["cluster", "surface", "bulk"] = Field(
-        "cluster", description="free cluster, atoms on a template, or atoms in a periodic cell"
-    )
-    template: str | None = Field(None, description="surface: file with the slab (any ASE format)")
-    height: float = Field(5.0, gt=0, description="surface: atoms stay this far above it, in Å")
-    cell: tuple[float, ...] | None = Field(
-        None, description="bulk: cell as a, b, c or a, b, c, alpha, beta, gamma (Å, degrees)"
-    )
-    radius: float | None = Field(None, gt=0, description="cluster: largest radius in Å; else auto")
-
-    @model_validator(mode="after")
-    def _complete(self) -> SystemConfig:
-        if self.kind == "surface" and self.template is None:
-            raise ValueError("a surface search needs system.template, a file with the slab")
-        if self.kind == "bulk" and (self.cell is None or len(self.cell) not in (3, 6)):
-            raise ValueError("a bulk search needs system.cell with 3 or 6 numbers")
-        if self.cell is not None and not _has_volume(self.cell):
-            raise ValueError(
-                f"cell {list(self.cell)} spans no volume: give three positive lengths in Å, and "
-                "angles in degrees that fit together"
-            )
-        return self
-
-
-def _has_volume(cell: tuple[float, ...]) -> bool:
-    """Positive lengths, and angles that three edges can have with each other."""
-    if len(cell) not in (3, 6) or min(cell) <= 0 or max(cell[3:], default=90.0) >= 180:
-        return False
-    a, b, c = np.cos(np.radians(cell[3:] or (90.0, 90.0, 90.0)))
-    return bool(1 - a * a - b * b - c * c + 2 * a * b * c > 1e-6)
 
 
 class ModelConfig(Section):
@@ -68,6 +32,12 @@ class ModelConfig(Section):
     l_max: int = Field(3, ge=0, le=20, description="angular momenta of SOAP")
     sigma: float = Field(1.0, gt=0, description="width of an atom in SOAP, Å")
     length_scale: float = Field(20.0, gt=0, description="kernel length in feature space")
+    length_factor: float | None = Field(
+        None,
+        gt=0,
+        description="kernel length as so many times the median distance between the environments "
+        "that were evaluated, measured after 5, 10, 20, ...; none: length_scale",
+    )
     noise: float = Field(0.01, gt=0, description="misfit of energies, eV/atom")
     force_noise: float = Field(
         0.2, gt=0, description="misfit of forces, eV/Å; smaller makes the search overconfident"
@@ -136,7 +106,10 @@ class SearchConfig(Section):
         None, description="file with one or more structures to stop at when one is found"
     )
     reference_tolerance: float | None = Field(
-        0.05, ge=0, description="found only this close to its energy, eV; 0: its bonds suffice"
+        0.05,
+        ge=0,
+        description="found only this close to its energy, eV (crystals: enthalpy, eV/atom); 0: its "
+        "bonds suffice",
     )
     start: str | None = Field(
         None, description="file with structures that are evaluated first, in order"
@@ -168,19 +141,6 @@ class SearchConfig(Section):
         return self
 
 
-DEFAULT_GENERATORS: dict[str, float] = {
-    "random_cluster": 1.0,
-    "random_placement": 1.0,
-    "symmetric": 2.0,
-    "rattle": 1.0,
-    "surface_move": 1.0,
-    "permutation": 1.0,
-    "cut_and_splice": 1.0,
-    "twist": 0.5,
-    "melt": 0.5,
-}
-
-
 class Config(Section):
     """A whole search."""
 
@@ -189,6 +149,11 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     search: SearchConfig = SearchConfig()
     execution: ExecutionConfig = ExecutionConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_kind(cls, settings: Any) -> Any:
+        return with_crystal_defaults(settings)
 
 
 def make_config(settings: dict[str, Any], origin: str = "the settings") -> Config:

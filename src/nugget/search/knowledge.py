@@ -12,7 +12,7 @@ from ase.data import chemical_symbols
 
 from nugget._compiled.arrays import Ints
 from nugget.errors import NuggetError
-from nugget.generators import Problem
+from nugget.generators import Crystal, Problem
 from nugget.identity import KnownStructures
 from nugget.search.config import Config, changed_settings
 from nugget.search.polish_step import lowest_steps
@@ -43,14 +43,22 @@ class Knowledge:
     directory: Path = Path()
 
 
-def read_knowledge(config: Config, problem: Problem, directory: Path = Path()) -> Knowledge:
+def read_knowledge(
+    config: Config, problem: Problem | Crystal, directory: Path = Path()
+) -> Knowledge:
     """What the settings name, in the order of the files."""
     search = config.search
+    if isinstance(problem, Crystal):
+        if search.start is not None or search.learn is not None:
+            raise NuggetError("A search of crystals takes neither search.start nor search.learn.")
+        return Knowledge(directory=directory)
     labelled: list[Atoms] = []
     if search.learn is not None:
         labelled = read_labelled(resolve_path(search.learn, directory), config)
         _check_elements(labelled, problem, search.learn)
-        read_labels(labelled, config.model.use_forces or None, False)  # what is missing is named
+        read_labels(
+            labelled, None if config.model.use_forces else False, False
+        )  # what is missing is named
     same = [atoms for one in labelled if (atoms := as_searched(one, problem)) is not None]
     learned = [Record(_FIRST - k, atoms, LEARNED) for k, atoms in enumerate(same)]
     known = KnownStructures()

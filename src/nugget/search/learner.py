@@ -17,19 +17,19 @@ from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget._compiled.arrays import Floats
 from nugget.calibration import OnlineScale
-from nugget.generators import Failure, Mixer, Problem, make_generator
-from nugget.identity import KnownStructures
+from nugget.generators import Crystal, Failure, Mixer, Problem, make_generator, suits
 from nugget.potential.priors import FixedPrior
 from nugget.potential.surface import Surface
-from nugget.relax import relax
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
 from nugget.search.baseline import has_value, knowing
 from nugget.search.config import Config
 from nugget.search.first import ROUNDS, propose_first
+from nugget.search.goal import make_goal
 from nugget.search.knowledge import START, Knowledge
-from nugget.search.model import make_potential
-from nugget.search.parents import SELECTORS
+from nugget.search.model import length_is_due, make_potential, measure_length
+from nugget.search.parents import choose_parents
 from nugget.search.proposal import Proposal
+from nugget.search.relaxing import relax_candidates
 from nugget.search.stop import Meetings, write_draws
 from nugget.search.store import Purpose, Record
 
@@ -47,9 +47,10 @@ class Learner:
     """
 
     def __init__(
-        self, config: Config, problem: Problem, knowledge: Knowledge | None = None
+        self, config: Config, problem: Problem | Crystal, knowledge: Knowledge | None = None
     ) -> None:
         self.config, self.problem = config, problem
+        self.goal = make_goal(config.system)
         knowledge = knowledge or Knowledge()
         search = config.search
         made = [
@@ -57,7 +58,7 @@ class Learner:
             for name, weight in search.generators.items()
             if weight > 0
         ]
-        suited = [generator for generator in made if generator.suits(problem)]
+        suited = [generator for generator in made if suits(generator, problem)]
         self.mixer = Mixer(suited, {one.name: search.generators[one.name] for one in suited})
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # mistakes are found now
@@ -65,16 +66,15 @@ class Learner:
         self.potential = make_potential(config.model, problem, seed, directory)
         self.baseline = knowing(self.potential.prior)
         self.online = OnlineScale()
-        self.known = KnownStructures()
-        self._failed = KnownStructures()
+        self.known, self._failed = self.goal.memory(), self.goal.memory()
         self.start, self.learned = knowledge.start, knowledge.learned
         self.records: list[Record] = []
         self.meetings = Meetings(self.learned)
-        self._waiting: list[Atoms] = []  # labelled structures from before the first model
         for record in self.learned:
             self.known.add(record.atoms, record.energy)
-        if labelled := [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]:
-            self._fit(labelled)
+        self._labelled = [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]
+        if self._labelled:
+            self._fit()
 
     @property
     def good(self) -> list[Record]:
@@ -83,14 +83,17 @@ class Learner:
 
     @property
     def best(self) -> Record | None:
-        """The lowest energy so far."""
-        return min(self.good, key=lambda record: record.energy, default=None)
+        """The lowest so far."""
+        return min(self.good, key=self.value, default=None)
+
+    def value(self, record: Record) -> float:
+        """What is minimised, of an evaluation that succeeded."""
+        return self.goal.value(record.atoms, record.energy)
 
     @property
     def lowest(self) -> Record | None:
-        """The lowest energy that is known, here or from before."""
-        known = [*self.good, *self.learned]
-        return min(known, key=lambda record: record.energy, default=None)
+        """The lowest that is known, here or from before."""
+        return min([*self.good, *self.learned], key=self.value, default=None)
 
     def learn(self, record: Record) -> None:
         """Take in one evaluation; the next one is `propose`d from it."""
@@ -103,22 +106,28 @@ class Learner:
             self._credit(record, 0.0)
             return
         self.known.add(record.atoms, record.energy)
-        self._credit(record, 1.0 if record.energy < best else 0.0)
+        self._credit(record, 1.0 if self.value(record) < best else 0.0)
         if record.predicted is not None and record.std:
             self.online = self.online.update(record.predicted, record.std, record.energy)
         if not has_value(self.baseline, record.atoms):
             return
-        if self.potential.is_fitted:
-            self.potential.update([record.atoms])
-        else:
-            self._waiting.append(record.atoms)
-            if len(self._waiting) >= self.config.search.initial:
-                self._fit(self._waiting)
-                self._waiting = []
+        self._labelled.append(record.atoms)
+        due = length_is_due(self.config, len(self._labelled))
+        if self.potential.is_fitted and not due:
+            self.potential.update([record.atoms], use_stress=self._stress([record.atoms]))
+        elif self.potential.is_fitted or len(self._labelled) >= self.config.search.initial:
+            self._fit()
 
-    def _fit(self, images: list[Atoms]) -> None:
-        """The first model; forces are used where they are."""
-        self.potential.fit(images, use_forces=None if self.config.model.use_forces else False)
+    def _fit(self) -> None:
+        """A model of all that is labelled; forces are used where they are."""
+        model, images = self.config.model, self._labelled
+        measure_length(self.potential, model, images)
+        self.potential.fit(images, None if model.use_forces else False, self._stress(images))
+
+    def _stress(self, images: Sequence[Atoms]) -> bool:
+        """Learn from stress? With forces, of crystals, if the engine gives it."""
+        wanted = self.problem.variable_cell and self.config.model.use_forces
+        return wanted and all("stress" in atoms.calc.results for atoms in images)
 
     @property
     def acquisition(self) -> Acquisition:
@@ -128,8 +137,8 @@ class Learner:
 
     @property
     def best_energy(self) -> float:
-        """The lowest energy that is known; infinite before there is one."""
-        return min((record.energy for record in (*self.good, *self.learned)), default=np.inf)
+        """The lowest value that is known; infinite before there is one."""
+        return min((self.value(record) for record in (*self.good, *self.learned)), default=np.inf)
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
@@ -171,7 +180,7 @@ class Learner:
             fantasies = [atoms.copy() for atoms in pending]
             for atoms, e in zip(fantasies, energy, strict=True):
                 atoms.calc = SinglePointCalculator(atoms, energy=float(e))
-            other.potential = self.potential.copy().update(fantasies, use_forces=False)
+            other.potential = self.potential.copy().update(fantasies, False, use_stress=False)
         return other
 
     def _propose(self, ordinal: int) -> Proposal | None:
@@ -200,7 +209,9 @@ class Learner:
         return None
 
     def _draws(self, relaxed: list[Atoms]) -> list[str]:
-        """What candidates without parents have met; see `stop`."""
+        """What candidates without parents have met; see `stop`. Crystals are not counted."""
+        if self.problem.variable_cell:
+            return []
         needs = {name: made.needs for name, made in self.mixer.generators.items()}
         images = [atoms for atoms in relaxed if not needs[str(atoms.info["generator"])]]
         if not images:
@@ -211,14 +222,17 @@ class Learner:
         """May this be lower than all that is known, as far as the model can tell?"""
         assert proposal.predicted is not None
         assert proposal.std is not None
-        bar = self.config.search.kappa * self.scale * proposal.std
-        return proposal.predicted - bar < self.best_energy - _GAIN
+        images, bar = [proposal.atoms], self.config.search.kappa * self.scale * proposal.std
+        gain = self.goal.stds(images, np.array([bar + _GAIN]))[0]
+        return bool(self.goal.value(proposal.atoms, proposal.predicted) - gain < self.best_energy)
 
     def candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
         """New structures, as many as could be made."""
-        made = (
-            self.mixer(rng, self.problem, parents) for _ in range(self.config.search.candidates)
-        )
+        problem = self.problem
+        if isinstance(problem, Crystal):  # with the volume that the evaluations suggest
+            good = [*self.learned, *self.good]
+            problem = problem.learned([r.atoms for r in good], [r.energy for r in good])
+        made = (self.mixer(rng, problem, parents) for _ in range(self.config.search.candidates))
         return [atoms for atoms in made if not isinstance(atoms, Failure)]
 
     @property
@@ -228,35 +242,22 @@ class Learner:
 
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
         good = [*self.learned, *self.good]
-        if not good:
-            return []
-        features = self.potential.descriptor.compute([r.atoms for r in good])
-        means = np.add.reduceat(features.values, features.batch.offsets[:-1], axis=0)
-        energies = np.array([r.energy for r in good])
-        select = SELECTORS[self.config.search.parents]
-        return [good[k].atoms for k in select(means, energies, rng, self.config.search.n_parents)]
+        values = np.array([self.value(record) for record in good])
+        images, by_atom = [record.atoms for record in good], self.problem.variable_cell
+        return choose_parents(
+            images, values, self.potential.descriptor, self.config.search, rng, by_atom
+        )
 
     def relaxed(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
-        if not images:
-            return []
-        search = self.config.search
-        done = relax(
-            images, surface, search.fmax, search.relax_steps, self.problem.region, runaway=10.0
-        )
-        valid = []
-        for before, after in zip(images, done, strict=True):
-            if after.ok and self.problem.fault(after.atoms.positions) is None:
-                after.atoms.info["generator"] = before.info["generator"]
-                valid.append(after.atoms)
-        return valid
+        return relax_candidates(self.problem, images, surface, self.config.search)
 
     def _hop(self, rng: np.random.Generator, pool: list[Atoms]) -> list[Atoms]:
         """New starts from the best of the pool: basin hopping on the surrogate."""
         if len(pool) < 2:
             return []
         energy, std = self._predict(pool)
-        order = np.argsort(self._score(energy, std))[: max(2, len(pool) // 4)]
+        order = np.argsort(self._score(pool, energy, std))[: max(2, len(pool) // 4)]
         return self.candidates(rng, [pool[k] for k in order])
 
     def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
@@ -264,8 +265,9 @@ class Learner:
         assert found.energy_uncertainty is not None
         return found.energy, found.energy_uncertainty
 
-    def _score(self, energy: Floats, std: Floats) -> Floats:
-        return self.acquisition.score(energy, self.scale * std, self.best_energy)
+    def _score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
+        values, stds = self.goal.values(images, energy), self.goal.stds(images, std)
+        return self.acquisition.score(values, self.scale * stds, self.best_energy)
 
     def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
         """The best of the pool that is not known yet; None if all are.
@@ -275,10 +277,11 @@ class Learner:
         if not pool:
             return None
         energy, std = self._predict(pool)
-        scores = self._score(energy, std)
+        scores = self._score(pool, energy, std)
         if purpose == "explore":
-            low = energy <= np.quantile(energy, _EXPLORE_SHARE)
-            scores = np.where(low, energy - _EXPLORE_KAPPA * self.scale * std, np.inf)
+            values, stds = self.goal.values(pool, energy), self.goal.stds(pool, std)
+            low = values <= np.quantile(values, _EXPLORE_SHARE)
+            scores = np.where(low, values - _EXPLORE_KAPPA * self.scale * stds, np.inf)
         order = np.argsort(scores, kind="stable")
         for k in order:
             if np.isfinite(energy[k]) and self.known.find(pool[k], float(energy[k])) is None:

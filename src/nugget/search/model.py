@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ase import Atoms
 from ase.data import chemical_symbols
 
 from nugget import registry
 from nugget.errors import NuggetError
-from nugget.generators import Problem
+from nugget.generators import Crystal, Problem
 from nugget.potential.potential import Potential
+from nugget.potential.presets import length_scale
 from nugget.potential.priors import SpeciesEnergies
 from nugget.search.baseline import make_baseline, spelled
-from nugget.search.config import ModelConfig
+from nugget.search.config import Config, ModelConfig
 
 # Settings that go to a part if it takes such an argument: {setting: argument}.
 _SETTINGS: dict[str, dict[str, str]] = {
@@ -32,7 +35,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 
 
 def make_potential(
-    model: ModelConfig, problem: Problem, seed: int, directory: Path = Path()
+    model: ModelConfig, problem: Problem | Crystal, seed: int, directory: Path = Path()
 ) -> Potential:
     """The potential, not yet fitted; file names are relative to `directory`."""
     species = tuple(sorted({chemical_symbols[z] for z in problem.numbers}))
@@ -65,3 +68,17 @@ def _make(
                 f"{registry.taken(factory)}."
             )
     return registry.make(kind, name, **{**given, **options})
+
+
+def length_is_due(config: Config, count: int) -> bool:
+    """Is it time to measure the kernel's length again? After 2, 4, 8 times the first data."""
+    times, rest = divmod(count, config.search.initial)
+    return config.model.length_factor is not None and not rest and times & (times - 1) == 0
+
+
+def measure_length(potential: Potential, model: ModelConfig, images: Sequence[Atoms]) -> None:
+    """Set the kernel's length by the structures that were evaluated, if the settings say so."""
+    if model.length_factor is not None:
+        length = length_scale(potential.descriptor, images, model.length_factor)
+        kernel: Any = potential.kernel
+        potential.kernel = replace(kernel, length_scale=length)

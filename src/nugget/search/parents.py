@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from ase import Atoms
 from numpy.typing import NDArray
 
+from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
+from nugget.search.config import SearchConfig
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -99,3 +102,21 @@ def kmeans(features: Floats, energies: Floats, rng: np.random.Generator, n: int)
 
 
 SELECTORS: dict[str, Selector] = {"kmeans": kmeans, "best": best, "boltzmann": boltzmann}
+
+
+def choose_parents(
+    images: list[Atoms],
+    values: Floats,
+    descriptor: Descriptor,
+    search: SearchConfig,
+    rng: np.random.Generator,
+    by_atom: bool,
+) -> list[Atoms]:
+    """Some of the known structures; `by_atom` where they differ in size."""
+    if not images:
+        return []
+    features = descriptor.compute(images)
+    means = np.add.reduceat(features.values, features.batch.offsets[:-1], axis=0)
+    if by_atom:
+        means /= features.batch.sizes[:, None]
+    return [images[k] for k in SELECTORS[search.parents](means, values, rng, search.n_parents)]

@@ -10,23 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from ase import Atoms
 from ase.io import write
+from ase.units import GPa
 
 from nugget.evaluation.outcome import Outcome
 from nugget.evaluation.plausibility import Judge, doubt
 from nugget.evaluation.queue import EvaluationQueue
-from nugget.identity import KnownStructures, graph_key
+from nugget.identity.crystal import conventional
 from nugget.identity.point_group import point_group
+from nugget.relax.cell_engine import CellRelaxation
 from nugget.relax.learning import EngineRelaxed, LearningRelaxation
-from nugget.relax.queued import relax_through
+from nugget.relax.queued import EngineRelaxation, relax_through
 from nugget.search.config import Config
+from nugget.search.goal import Goal, LowestEnergy
 from nugget.search.polish_step import PolishStep, energy_of
-from nugget.search.store import BEST, MINIMA, Record, Store
+from nugget.search.store import BEST, CIF, MINIMA, Record, Store
 from nugget.structures.files import replacing
+from nugget.structures.symmetry import space_group_of
 
 FMAX = 0.05  # eV/Å
 MAX_EVALUATIONS = 150  # of one structure
@@ -41,10 +46,16 @@ class Minimum:
     start: int  # iteration of the evaluation that it was relaxed from; negative: learned before
     met: int  # evaluations of the search with its bonds, or with those of its start
     point_group: str  # empty for periodic structures
+    value: float  # what the search minimises: the energy, or a crystal's enthalpy per atom
 
     @property
     def energy(self) -> float:
         return self.relaxed.energy
+
+    @cached_property
+    def space_group(self) -> str:
+        """Of crystals, as Fd-3m (227), with a tolerance of 0.1 Å; empty for others."""
+        return space_group_of(self.relaxed.atoms) if self.relaxed.atoms.pbc.all() else ""
 
     @property
     def atoms(self) -> Atoms:
@@ -59,6 +70,8 @@ class Minimum:
         }
         if self.point_group:
             atoms.info["point_group"] = self.point_group
+        if self.space_group:
+            atoms.info["space_group"] = self.space_group
         return atoms
 
 
@@ -75,6 +88,7 @@ class Polisher:
     ) -> None:
         self.store, self.executor, self.stopping, self.watch = store, executor, stopping, watch
         self.engine = config.engine.model_copy(update={"relax_steps": 0})
+        self.system = config.system
         self.width = config.search.in_flight
         self.steps = store.polish_steps()
 
@@ -99,9 +113,14 @@ class Polisher:
             self.store.log(f"polish of evaluation {start}: {run.result().reason}")
         return [run.result() for run in runs.values()]
 
-    def _begun(self, record: Record) -> LearningRelaxation:
+    def _begun(self, record: Record) -> EngineRelaxation:
         """The relaxation of an evaluation, with all that is known of it."""
-        run = LearningRelaxation(record.atoms, FMAX, MAX_EVALUATIONS, PROBES)
+        run: EngineRelaxation
+        if self.system.kind == "crystal":
+            pressure = self.system.pressure * GPa
+            run = CellRelaxation(record.atoms, FMAX, MAX_EVALUATIONS, pressure)
+        else:
+            run = LearningRelaxation(record.atoms, FMAX, MAX_EVALUATIONS, PROBES)
         if "forces" in record.atoms.calc.results:  # what was learned before may have none
             run.observe(record.atoms)
         for step in self.steps:
@@ -134,11 +153,16 @@ def _largest(atoms: Atoms) -> float:
     return float(np.max(np.linalg.norm(atoms.calc.results["forces"], axis=1)))
 
 
-def lowest_distinct(records: Sequence[Record], count: int) -> list[Record]:
+def lowest_distinct(
+    records: Sequence[Record],
+    count: int,
+    goal: Goal = LowestEnergy(),  # noqa: B008 (frozen)
+) -> list[Record]:
     """The lowest evaluations that differ in their bonds."""
-    known = KnownStructures(distance_tol=None)
+    known = goal.memory(coarse=True)
     chosen: list[Record] = []
-    for record in sorted((one for one in records if one.ok), key=lambda one: one.energy):
+    good = [one for one in records if one.ok]
+    for record in sorted(good, key=lambda one: goal.value(one.atoms, one.energy)):
         if len(chosen) == count:
             break
         if record.atoms not in known:
@@ -148,28 +172,37 @@ def lowest_distinct(records: Sequence[Record], count: int) -> list[Record]:
 
 
 def distinct_minima(
-    records: Sequence[Record], starts: Sequence[Record], relaxed: Sequence[EngineRelaxed]
+    records: Sequence[Record],
+    starts: Sequence[Record],
+    relaxed: Sequence[EngineRelaxed],
+    goal: Goal = LowestEnergy(),  # noqa: B008 (frozen)
 ) -> list[Minimum]:
     """The different ones among relaxed structures, the lowest first."""
-    keys = [graph_key(record.atoms) for record in records if record.ok]
-    known = KnownStructures()
+    images = [record.atoms for record in records if record.ok]
+    known = goal.memory()
     minima: list[Minimum] = []
     pairs = [(a, b) for a, b in zip(starts, relaxed, strict=True) if np.isfinite(b.energy)]
-    pairs.sort(key=lambda pair: pair[1].energy)
+    pairs.sort(key=lambda pair: goal.value(pair[1].atoms, pair[1].energy))
     for start, end in pairs:
         if known.find(end.atoms, end.energy) is not None:
             continue
         known.add(end.atoms, end.energy)
-        own = {graph_key(start.atoms), graph_key(end.atoms)}
+        met = goal.count([start.atoms, end.atoms], images)
         group = "" if end.atoms.pbc.any() else point_group(end.atoms)
-        minima.append(Minimum(end, start.iteration, sum(key in own for key in keys), group))
+        minima.append(Minimum(end, start.iteration, met, group, goal.value(end.atoms, end.energy)))
     return minima
 
 
 def write_minima(directory: Path, minima: Sequence[Minimum]) -> None:
-    """minima.extxyz with all of them, and best.extxyz with the lowest that is converged."""
+    """minima.extxyz with all of them, and best.extxyz with the lowest that is converged.
+
+    Crystals are written to minima.cif too.
+    """
     if not minima:
         return
+    if all(one.space_group for one in minima):
+        with replacing(directory / CIF) as partial:
+            write(partial, [conventional(one.relaxed.atoms) for one in minima], format="cif")
     with replacing(directory / MINIMA) as partial:
         write(partial, [one.atoms for one in minima], format="extxyz")
     converged = [one for one in minima if one.relaxed.converged]

@@ -10,17 +10,19 @@ import numpy as np
 from ase import Atoms
 from ase.cell import Cell
 from ase.io import write
+from ase.units import GPa
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import Section
 from nugget.evaluation.queue import check_engine
 from nugget.evaluation.trust import code_in
-from nugget.generators import Problem
+from nugget.generators import Crystal, Problem
 from nugget.search.baseline import baseline_code, baseline_file, has_value
-from nugget.search.config import Config, SystemConfig
+from nugget.search.config import Config
 from nugget.search.knowledge import read_knowledge, read_labelled
 from nugget.search.learner import Learner
 from nugget.search.reference import check_references, resolve_path
+from nugget.search.system import SystemConfig
 from nugget.structures.files import replacing
 from nugget.structures.io import read_images
 
@@ -118,11 +120,16 @@ def copy_files(files: Mapping[str, Path], directory: Path, config: Config) -> No
                 shutil.copyfile(files[role], partial)
 
 
-def make_problem(system: SystemConfig, directory: Path) -> Problem:
+def make_problem(system: SystemConfig, directory: Path) -> Problem | Crystal:
     """What is searched for; file names are relative to the search's directory."""
     if system.kind == "surface":
         template = read_images(resolve_path(str(system.template), directory), -1)[0]
         return Problem.on_template(system.formula, template, system.height)
+    if system.kind == "crystal":
+        return Crystal(
+            system.formula, system.units, system.pressure * GPa, system.volume or 0.0,
+            min_distance=system.min_distance,
+        )  # fmt: skip
     if system.kind == "bulk":
         assert system.cell is not None
         return Problem.bulk(system.formula, Cell.new(list(system.cell)).array)

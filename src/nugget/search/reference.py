@@ -8,9 +8,10 @@ from pathlib import Path
 from ase import Atoms
 
 from nugget.errors import NuggetError
-from nugget.generators import Problem
-from nugget.identity import is_reference
+from nugget.generators import Crystal, Problem
+from nugget.identity.graph import stored_energy
 from nugget.search.config import Config
+from nugget.search.goal import Goal, LowestEnergy, make_goal
 from nugget.structures.io import read_images
 
 
@@ -28,11 +29,11 @@ def read_references(config: Config, directory: Path) -> list[Atoms]:
     return read_images(resolve_path(name, directory))
 
 
-def check_references(config: Config, problem: Problem) -> None:
+def check_references(config: Config, problem: Problem | Crystal) -> None:
     """Refuse references of other atoms, and those without the energy that must be met."""
     name = config.search.reference
     for atoms in read_references(config, Path()):
-        if sorted(atoms.numbers) != sorted(problem.numbers):
+        if not make_goal(config.system).same_atoms(atoms, problem.numbers.tolist()):
             raise NuggetError(
                 f"The reference {name} is {atoms.get_chemical_formula()}: its atoms are not those "
                 "that are searched for."
@@ -49,6 +50,21 @@ def _has_energy(atoms: Atoms) -> bool:
     return atoms.calc is not None and atoms.calc.results.get("energy") is not None
 
 
-def is_found(atoms: Atoms, references: Sequence[Atoms], tolerance: float | None) -> bool:
-    """Has this structure, with results, the bonds of a reference, and its energy (or less)?"""
-    return any(is_reference(atoms, one, tolerance or None) for one in references)
+def is_found(
+    atoms: Atoms,
+    references: Sequence[Atoms],
+    tolerance: float | None,
+    goal: Goal = LowestEnergy(),  # noqa: B008 (frozen)
+) -> bool:
+    """Is this structure, with results, a reference, and not higher than that by a tolerance?
+
+    Without a tolerance a likeness is enough: the structure may still be relaxed.
+    """
+
+    def close(one: Atoms) -> bool:
+        if not tolerance:
+            return True
+        mine, its = (goal.value(a, stored_energy(a)) for a in (atoms, one))
+        return mine - its <= tolerance
+
+    return any(goal.same(atoms, one, loose=tolerance is None) and close(one) for one in references)

@@ -14,7 +14,6 @@ from ase.io import write
 from nugget._compiled.jit import compile_seconds
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import EvaluationQueue
-from nugget.identity import KnownStructures
 from nugget.search.learner import Learner
 from nugget.search.polish import (
     Minimum,
@@ -76,7 +75,7 @@ class Run:
         self.clock = Stopwatch()
         self.engine_seconds = self.surrogate_seconds = 0.0
         self.minima: list[Minimum] = []
-        self._near_reference = KnownStructures()  # relaxed to see whether they are a reference
+        self._near_reference = learner.goal.memory()  # relaxed to see whether they are a reference
         self._relaxed: list[Record] = []  # the same, as evaluations
 
     def __call__(self, executor: Executor | None) -> End:
@@ -104,16 +103,17 @@ class Run:
 
     def _polish(self, status: Ended, reason: str) -> tuple[Ended, str]:
         """Relax the lowest distinct structures with the engine; how the search ends then."""
+        goal = self.learner.goal
         known = [*self.learner.records, *self.learner.learned]
-        starts = lowest_distinct(known, self.config.search.polish)
+        starts = lowest_distinct(known, self.config.search.polish, goal)
         starts += [record for record in self._relaxed if record not in starts]
         relaxed = self.polisher.relax(starts)
-        self.minima = distinct_minima(self.learner.records, starts, relaxed)
+        self.minima = distinct_minima(self.learner.records, starts, relaxed, goal)
         write_minima(self.store.directory, self.minima)
         if self.stopping() and any(one.reason == "not finished" for one in relaxed):
             return "interrupted", "stopped on request"
         tolerance = self.config.search.reference_tolerance
-        if any(is_found(one.atoms, self.references, tolerance) for one in self.minima):
+        if any(is_found(one.atoms, self.references, tolerance, goal) for one in self.minima):
             return "found", "the reference was found"
         return status, reason
 
@@ -223,15 +223,16 @@ class Run:
     def _is_reference(self, record: Record) -> bool:
         """Has it the bonds of a reference, and its energy, if need be after relaxing?"""
         references, tolerance = self.references, self.config.search.reference_tolerance
-        if not record.ok or not is_found(record.atoms, references, None):
+        goal = self.learner.goal
+        if not record.ok or not is_found(record.atoms, references, None, goal):
             return False
-        if is_found(record.atoms, references, tolerance):
+        if is_found(record.atoms, references, tolerance, goal):
             return True
         if not self.config.search.polish or record.atoms in self._near_reference:
             return False
         self._near_reference.add(record.atoms)
         self._relaxed.append(record)
-        return is_found(self.polisher.relax([record])[0].atoms, references, tolerance)
+        return is_found(self.polisher.relax([record])[0].atoms, references, tolerance, goal)
 
     def _show(self, record: Record | None, found: bool | None = None) -> None:
         """Tell the watcher; without `found` of an evaluation of the polisher."""
@@ -249,8 +250,10 @@ class Run:
             return
         best = self.learner.best
         assert best is not None
+        unit = self.learner.goal.unit
         self.store.log(
-            f"{record.iteration:4d}  {record.energy:14.4f} eV  best {best.energy:14.4f} eV  "
+            f"{record.iteration:4d}  {self.learner.value(record):14.4f} {unit}  "
+            f"best {self.learner.value(best):14.4f} {unit}  "
             f"{record.generator}"
         )
         if self.learner.lowest is record:

@@ -36,7 +36,7 @@ from nugget.structures.sealed import read_sealed, write_sealed
 
 DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
 PENDING, STATUS = "pending.json", "status.json"
-BEST, MINIMA = "best.extxyz", "minima.extxyz"
+BEST, MINIMA, CIF = "best.extxyz", "minima.extxyz", "minima.cif"
 UNFINISHED = -1
 
 

@@ -27,6 +27,7 @@ class Pairs:
     j: Ints  # (P,)
     shift: Floats  # (P, 3) lattice translation of j, Å
     offsets: Ints  # (B + 1,) pairs of structure s
+    reach: float = 0.0  # Å: all pairs up to here are there; 0 where that is not known
 
     def distances(self, batch: Batch) -> Floats:
         """Length of each pair, Å, (P,)."""
@@ -42,7 +43,13 @@ class Pairs:
         )
         new_start = offsets_of(batch.sizes[structures])[:-1]
         move = np.repeat(new_start - batch.offsets[structures], counts)
-        return Pairs(self.i[rows] + move, self.j[rows] + move, self.shift[rows], offsets_of(counts))
+        return Pairs(
+            self.i[rows] + move,
+            self.j[rows] + move,
+            self.shift[rows],
+            offsets_of(counts),
+            self.reach,
+        )
 
 
 def find_pairs(batch: Batch, cutoff: float) -> Pairs:
@@ -54,7 +61,7 @@ def find_pairs(batch: Batch, cutoff: float) -> Pairs:
         batch.positions, batch.offsets, batch.pbc, cutoff * cutoff
     )
     if direct:
-        return Pairs(i, j, shift, offsets)
+        return Pairs(i, j, shift, offsets, cutoff)
     parts = []
     for s in range(len(batch)):
         if batch.sizes[s] <= SMALL_CLUSTER and not batch.pbc[s].any():
@@ -67,6 +74,7 @@ def find_pairs(batch: Batch, cutoff: float) -> Pairs:
         j=np.concatenate([p[1] for p in parts]),
         shift=np.concatenate([p[2] for p in parts]),
         offsets=offsets_of(np.array([len(p[0]) for p in parts])),
+        reach=cutoff,
     )
 
 
@@ -99,7 +107,8 @@ class Verlet:
     def pairs(self, batch: Batch) -> Pairs:
         """Pairs of `batch`, reused where that is safe."""
         if not self._valid(batch):
-            self._pairs = find_pairs(batch, self.cutoff + self.skin)
+            found = find_pairs(batch, self.cutoff + self.skin)
+            self._pairs = replace(found, reach=self.cutoff)  # while atoms move
             self._batch = replace(batch, positions=batch.positions.copy())
             self.rebuilds += 1
         return cast(Pairs, self._pairs)

@@ -7,25 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 from ase import Atoms
 
-from nugget.generators import Failure, Generator, Problem, make_generator
+from nugget._compiled.arrays import Ints
+from nugget.generators import Crystal, Failure, Generator, Problem, make_generator, suits
 from nugget.testing import _compare as ref
 
 
 def check_generator(
-    generator: Generator, problems: Sequence[Problem] | None = None, seed: int = 0
+    generator: Generator, problems: Sequence[Problem | Crystal] | None = None, seed: int = 0
 ) -> None:
     """Raise ConformanceError unless the generator keeps its contract (`nugget.generators.base`).
 
     Structures are valid, of the right atoms in the right order and named after the generator;
     parents stay as they are; the same random numbers give the same structure. At least one of the
-    problems must suit it (default: Au8, Cu3Au4, and Cu2Au2 in a periodic cell).
+    problems must suit it (default: Au8, Cu3Au4, and Cu2Au2 in a periodic cell; for generators of
+    crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au).
     """
-    if problems is None:
+    if problems is None and getattr(generator, "variable_cell", False):
+        problems = (Crystal("Si", (1, 8)), Crystal("Cu3Au", (1, 2)))
+    elif problems is None:
         cell = 4.2 * np.eye(3)
         problems = (
             Problem.cluster("Au8"), Problem.cluster("Cu3Au4"), Problem.bulk("Cu2Au2", cell)
         )  # fmt: skip
-    suited = [problem for problem in problems if generator.suits(problem)]
+    suited = [problem for problem in problems if suits(generator, problem)]
     ref.require(
         bool(suited), f"The generator {generator.name!r} suits at least one of the problems."
     )
@@ -33,7 +37,7 @@ def check_generator(
     ref.require(made > 0, f"The generator {generator.name!r} makes a valid structure now and then.")
 
 
-def _check_on(generator: Generator, problem: Problem, seed: int) -> int:
+def _check_on(generator: Generator, problem: Problem | Crystal, seed: int) -> int:
     parents = _parents(problem, max(generator.needs, 2), seed)
     before = [atoms.positions.copy() for atoms in parents]
     made = 0
@@ -50,11 +54,11 @@ def _check_on(generator: Generator, problem: Problem, seed: int) -> int:
         ref.same(
             again.positions, first.positions, "The same random numbers give the same structure."
         )
+        numbers, fault = _expected(problem, first)
         ref.require(
-            np.array_equal(first.numbers, problem.numbers),
+            np.array_equal(first.numbers, numbers),
             "A structure has the atoms of its problem, in the same order.",
         )
-        fault = problem.fault(first.positions)
         ref.require(fault is None, f"Structures are valid ({fault}).")
         ref.require(
             first.info.get("generator") == generator.name,
@@ -68,8 +72,18 @@ def _check_on(generator: Generator, problem: Problem, seed: int) -> int:
     return made
 
 
-def _parents(problem: Problem, n: int, seed: int) -> list[Atoms]:
-    start = make_generator("random_cluster" if problem.free else "random_placement")
+def _expected(problem: Problem | Crystal, atoms: Atoms) -> tuple[Ints, str | None]:
+    """The atoms that a structure should have, and what is wrong with it."""
+    if isinstance(problem, Problem):
+        return problem.numbers, problem.fault(atoms.positions)
+    return problem.numbers_of(max(problem.units_of(atoms), 1)), problem.fault(atoms)
+
+
+def _parents(problem: Problem | Crystal, n: int, seed: int) -> list[Atoms]:
+    if isinstance(problem, Problem):
+        start = make_generator("random_cluster" if problem.free else "random_placement")
+    else:
+        start = make_generator("random_crystal")
     found: list[Atoms] = []
     for k in range(100):
         made = start(np.random.default_rng([seed, 1000 + k]), problem)

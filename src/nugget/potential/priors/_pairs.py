@@ -12,12 +12,17 @@ from nugget.structures.neighbours import Pairs, find_pairs
 
 
 def pair_term(
-    batch: Batch, pairs: Pairs | None, kind: int, factor: float, height: float, stiffness: float
-) -> PriorValues:
-    """A sum over pairs whose bond lengths are `factor` times the sums of covalent radii."""
+    batch: Batch, pairs: Pairs | None, kind: int, factor: float, height: float, stiffness: float,
+    complete: bool = False,
+) -> PriorValues:  # fmt: skip
+    """A sum over pairs whose bond lengths are `factor` times the sums of covalent radii.
+
+    If it is to be `complete`, pairs that end before the sum does are not taken.
+    """
     radii = RADII[batch.numbers] * factor
-    if pairs is None:
-        pairs = find_pairs(batch, 2 * REACH[kind] * float(radii.max()))
+    reach = 2 * REACH[kind] * float(radii.max())
+    if pairs is None or (complete and pairs.reach < reach):
+        pairs = find_pairs(batch, reach)
     energies, gradient = np.zeros(len(batch.positions)), np.zeros_like(batch.positions)
     strain = np.zeros((len(batch), 3, 3))
     pair_sum(

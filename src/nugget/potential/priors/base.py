@@ -79,6 +79,13 @@ class FixedPrior(ABC):
         gradient = np.zeros_like(batch.positions) if found.gradient is None else found.gradient
         return found.totals(batch), batch.split(gradient)
 
+    def on_cells(self, batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
+        """As a surface for crystals: values, gradients by positions, derivatives by strain."""
+        found = self.evaluate(batch, pairs)
+        assert found.gradient is not None
+        assert found.strain is not None
+        return found.totals(batch), found.gradient, found.strain
+
 
 @registry.registered("prior")
 @dataclass(frozen=True)

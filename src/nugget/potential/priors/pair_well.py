@@ -20,12 +20,15 @@ class PairWell(FixedPrior):
 
     r₀ = length · (sum of covalent radii), a = stiffness/r₀, r_c = 2.2 r₀. Crude for any element,
     but its minima are compact structures with sensible bonds: a better start than random atoms.
+    Where a descriptor's cutoff is shorter than r_c, the well ends there in a small step, unless it
+    is `complete`.
     """
 
     name: ClassVar[str] = "pair-well"
     depth: float = 0.3
     length: float = 1.0
     stiffness: float = 6.0
+    complete: bool = False
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
-        return pair_term(batch, pairs, WELL, self.length, self.depth, self.stiffness)
+        return pair_term(batch, pairs, WELL, self.length, self.depth, self.stiffness, self.complete)

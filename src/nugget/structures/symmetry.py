@@ -1,0 +1,60 @@
+"""Space groups: the only place where spglib is called."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+
+from nugget._compiled.arrays import Floats, Ints
+
+
+def _call(name: str, *args: Any, **options: Any) -> Any:
+    """What spglib says, or None; its warnings are about its own changes."""
+    import spglib
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return getattr(spglib, name)(*args, **options)
+        except (TypeError, AttributeError):
+            raise
+        except Exception:
+            return None
+
+
+def _cell(atoms: Atoms) -> tuple[Floats, Floats, Ints]:
+    return np.array(atoms.cell.array), atoms.get_scaled_positions(), np.array(atoms.numbers)
+
+
+def standardised(atoms: Atoms, to_primitive: bool, symprec: float) -> Atoms:
+    """The standardised primitive or conventional cell; the crystal itself if none is found."""
+    found = _call("standardize_cell", _cell(atoms), to_primitive=to_primitive, symprec=symprec)
+    if found is None:
+        return atoms.copy()
+    cell, points, numbers = found
+    return Atoms(numbers, cell=cell, scaled_positions=points, pbc=True)
+
+
+def space_group_of(atoms: Atoms, symprec: float = 0.1) -> str:
+    """Symbol and number, as Fd-3m (227), with a tolerance in Å; empty if none is found."""
+    return str(_call("get_spacegroup", _cell(atoms), symprec=symprec) or "")
+
+
+@cache
+def _hall_numbers() -> dict[int, int]:
+    """The first setting of every space group."""
+    found: dict[int, int] = {}
+    for hall in range(1, 531):
+        found.setdefault(int(_call("get_spacegroup_type", hall).number), hall)
+    return found
+
+
+def operations(number: int) -> tuple[Ints, Floats]:
+    """Rotations and translations of a space group in its conventional cell."""
+    database = _call("get_symmetry_from_database", _hall_numbers()[number])
+    rotations = np.asarray(database["rotations"], dtype=np.int64)
+    return rotations, np.asarray(database["translations"], dtype=np.float64)
