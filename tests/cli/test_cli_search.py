@@ -242,7 +242,9 @@ def test_init_writes_what_search_reads(here):
     assert read_config(here / "b.toml").system.cell == (4.6, 4.6, 5.9)
     assert "[search.generators]" in nugget("init", "-o", "-").stdout
     assert parsed("init", "-o", "c.toml")["settings"]["system"]["formula"] == "Au20"
-    assert "not both" in refused("init", "--cell", "3 3 3", "--template", "x.traj", "-o", "d.toml")
+    assert "Give one of" in refused(
+        "init", "--cell", "3 3 3", "--template", "x.traj", "-o", "d.toml"
+    )
     assert "system.cell" in refused("init", "--cell", "3 x 3", "-o", "d.toml")
     assert "Qq" in refused("init", "Qq3", "-o", "d.toml")
     assert "did you mean" in refused("init", "--engine", "gpwa", "-o", "d.toml")

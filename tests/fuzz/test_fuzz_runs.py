@@ -16,6 +16,7 @@ from nugget.campaign import Campaign
 from nugget.dataset import Recipe, build, read_recipe
 from nugget.evaluation.executors import InProcess
 from nugget.search import Search, make_config
+from nugget.search.proposal import Proposal
 from nugget.search.records import make_pending
 from nugget.structures.files import LOCK
 

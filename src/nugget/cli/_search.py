@@ -40,7 +40,8 @@ def read_settings(
     else:
         config = Config()
         changed = {"system.formula": target, **changed}
-    tree = config.model_dump(exclude_unset=True)
+    # Defaults of crystals differ: for them, only what was given counts.
+    tree = config.model_dump(exclude_unset=changed.get("system.kind") == "crystal")
     for key, value in changed.items():
         *sections, option = key.split(".")
         branch = tree

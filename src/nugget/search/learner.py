@@ -120,7 +120,7 @@ class Learner:
 
     def _fit(self) -> None:
         """A model of all that is labelled; forces are used where they are."""
-        model, images = self.config.model, self._labelled
+        model, images = self.config.model, list(self._labelled)
         measure_length(self.potential, model, images)
         self.potential.fit(images, None if model.use_forces else False, self._stress(images))
 
@@ -223,7 +223,7 @@ class Learner:
         assert proposal.predicted is not None
         assert proposal.std is not None
         images, bar = [proposal.atoms], self.config.search.kappa * self.scale * proposal.std
-        gain = self.goal.stds(images, np.array([bar + _GAIN]))[0]
+        gain = self.goal.stds(images, np.array([bar - _GAIN]))[0]
         return bool(self.goal.value(proposal.atoms, proposal.predicted) - gain < self.best_energy)
 
     def candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
