@@ -79,16 +79,10 @@ def test_forces_on_the_way_are_as_good_as_promised(whole):
 
 
 def test_stopping_and_going_on_changes_nothing(whole, tmp_path):
-    run = MDRun.create(cluster(), config(), tmp_path / "run")
-
-    def watch(progress):
-        if progress.step in (7, 31):
-            run.stop()
-
-    run.run(watch)
-    for _ in range(2):
+    MDRun.create(cluster(), config(), tmp_path / "run")
+    for stop in (7, 31, None):  # 7 is before the first checkpoint
         run = MDRun.resume(tmp_path / "run")
-        run.run(watch)
+        run.run(lambda progress, run=run, stop=stop: progress.step == stop and run.stop())
     assert content(tmp_path / "run") == content(whole)
     assert same_model(tmp_path / "run", whole)
 

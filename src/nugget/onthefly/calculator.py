@@ -47,9 +47,10 @@ class Call:
 class LearningCalculator(Calculator):
     """The mean surface of a model, and the engine where a force is too uncertain.
 
-    Whenever σ of a force component exceeds `max_force_error`, the engine is called, its results
-    are returned, and the model learns them. Without a potential the first structures all go to
-    the engine, until there are enough to fit a model.
+    Whenever σ of a force component exceeds `max_force_error`, the engine is called and the model
+    learns; the results are those of the model after that, or the engine's own if the model cannot
+    follow them. Without a potential the first structures all go to the engine, until there are
+    enough to fit a model.
 
     Parameters
     ----------
@@ -58,6 +59,7 @@ class LearningCalculator(Calculator):
         if it failed: then the uncertain prediction is used.
     max_force_error : σ of a force component above which the engine is called, eV/Å.
     preset : "quick", "balanced" or "accurate": the model that is made without a potential.
+    use_stress : learn from the stress too, where the engine gives it (periodic in all directions).
     pause : structures after a call at which only twice the allowed σ leads to another call, since
         neighbours on a trajectory tell the same.
     """
@@ -75,7 +77,7 @@ class LearningCalculator(Calculator):
         max_force_error: float = 0.1,
         *,
         preset: str = "balanced",
-        use_stress: bool = False,
+        use_stress: bool = True,
         pause: int = 0,
         skin: float = 0.5,
     ) -> None:
@@ -133,7 +135,7 @@ class LearningCalculator(Calculator):
                 known = self._called(self.atoms, Call(reason, std))
         self.audit_next = False
         if known is not None:
-            self.results = engine_results(known)
+            self.results = self._settled(known)
 
     def force_std(self) -> Floats:
         """σ of each force component of the present structure (N, 3), exact however small."""
@@ -164,6 +166,20 @@ class LearningCalculator(Calculator):
         if abs(np.linalg.det(batch.cells[0])) > 1e-9:
             results["stress"] = voigt_stress(found.strains[0], batch)[0]
         return results
+
+    def _settled(self, known: Atoms) -> dict[str, Any]:
+        """Results for a structure that the engine has seen.
+
+        The model has learned it. Its word keeps the surface whole, which finite differences need;
+        where it cannot follow the engine, the engine's word is better.
+        """
+        if self.model.potential is not None:
+            free = free_components(known)
+            results = self._predicted(known, free)
+            error = np.abs(results["forces"] - known.calc.results["forces"])[free]
+            if np.max(error, initial=0.0) <= self.max_force_error:
+                return results
+        return engine_results(known)
 
     def _known(self, atoms: Atoms) -> Atoms | None:
         """The structure that the engine has seen last, if this is it, to the last bit."""
