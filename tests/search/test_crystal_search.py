@@ -41,7 +41,7 @@ class TestSettings:
         assert config.system.units == (1, 4)
         other = make_config({"system": {"formula": "Si2"}})
         assert other.search.generators == DEFAULT_GENERATORS
-        assert not other.model.use_forces
+        assert other.search.explore
         assert not other.engine.stress
 
     def test_what_is_given_stays(self) -> None:
