@@ -1,10 +1,10 @@
-"""What a cheaper engine is worth as a baseline: evaluations of the dear one until it is found.
+"""What a cheaper engine is worth as a baseline: evaluations of the expensive one until it is found.
 
     python benchmarks/baseline.py --pairs "Au8 emt>gfn1" --seeds 10 --first 100 -j 2 --out DIR
 
-A pair is a cheap and a dear engine on one system. The baseline is the cheap engine itself, or a
-model of it, fitted to one search with it. The reference is the lowest structure of long searches
-with the dear engine, half of them with the baseline. Prints evaluations of the dear engine until
+A pair is a cheap and an expensive engine on one system. The baseline is the cheap engine itself, or
+a model of it, fitted to one search with it. The reference is the lowest structure of long searches
+with the expensive engine, half of them with the baseline. Prints its evaluations until
 the reference is found (an evaluation that, relaxed with the engine, has its bonds and its energy
 within 0.05 eV, or is lower; a search without success counts with its budget), with and without
 the baseline, paired by seed. Writes results/baseline.json.
@@ -37,7 +37,7 @@ class Pair:
 
     formula: str
     cheap: str
-    dear: str
+    expensive: str
     model: bool  # a model of the cheap engine instead of the engine
     budget: int = 60
 
@@ -91,10 +91,10 @@ def prepare(job: tuple[str, str, int]) -> None:
     known = baseline(pair, folder, candidates)
     if (folder / "reference.extxyz").exists():
         return
-    engine = make_calculator(pair.dear)
+    engine = make_calculator(pair.expensive)
     found = []
     for seed in (900, 901):
-        tree = settings(pair, pair.dear, seed, candidates)
+        tree = settings(pair, pair.expensive, seed, candidates)
         if seed % 2:
             tree["model"] = {"baseline": known, **KNOWING}
         records = [record for record in in_process.search(tree, engine) if record.ok]
@@ -111,8 +111,8 @@ def one(job: tuple[str, bool, int, str, int]) -> dict[str, Any]:
     file = folder / f"{'with' if knowing else 'without'}-{seed}.json"
     if file.exists():
         return dict(json.loads(file.read_text()))
-    reference, engine = [read(folder / "reference.extxyz")], make_calculator(pair.dear)
-    tree = settings(pair, pair.dear, seed, candidates)
+    reference, engine = [read(folder / "reference.extxyz")], make_calculator(pair.expensive)
+    tree = settings(pair, pair.expensive, seed, candidates)
     if knowing:
         tree["model"] = {"baseline": baseline(pair, folder, candidates), **KNOWING}
     found, used, lowest, start = False, 0, np.inf, time.process_time()
@@ -171,7 +171,7 @@ def main() -> None:
         )  # fmt: skip
         summary.append({"pair": name, "ratio": ratio, "rows": count[True] + count[False]})
     head = ["pair", "found without", "median", "found with", "median", "ratio (geometric mean)"]
-    common.table("Evaluations of the dear engine", head, table)
+    common.table("Evaluations of the expensive engine", head, table)
     common.save(
         "baseline",
         {"options": {k: v for k, v in vars(options).items() if k != "out"}, "pairs": summary},

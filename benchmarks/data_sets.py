@@ -221,7 +221,7 @@ def labelled(maker: Maker, rng: Rng, calculator: Calculator) -> Atoms | None:
         work.calc = calculator
         names = ["energy", "forces", *(["stress"] if work.pbc.all() else [])]
         results = {name: work.calc.get_property(name, work) for name in names}
-    except Exception:
+    except Exception:  # whatever a calculator raises
         return None
     if not all(np.all(np.isfinite(value)) for value in results.values()):
         return None

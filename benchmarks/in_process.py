@@ -41,7 +41,7 @@ def polished(atoms: Atoms, calculator: Calculator) -> Atoms:
     moved.calc = calculator
     try:
         LBFGS(moved, logfile=None, maxstep=0.1).run(0.03, 200)
-    except Exception:
+    except Exception:  # whatever a calculator raises
         return atoms
     return evaluate(moved, calculator) or atoms
 

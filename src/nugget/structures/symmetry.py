@@ -10,23 +10,26 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
+from nugget.errors import NuggetError
 
 
 def _call(name: str, *args: Any, **options: Any) -> Any:
-    """What spglib says, or None; its warnings are about its own changes."""
+    """What spglib says; None if it finds nothing. Its warnings are about its own changes."""
     import spglib
 
+    failure = getattr(spglib, "SpglibError", ())  # versions before 2.7 give None instead
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             return getattr(spglib, name)(*args, **options)
-        except (TypeError, AttributeError):
-            raise
-        except Exception:
+        except failure:
             return None
 
 
 def _cell(atoms: Atoms) -> tuple[Floats, Floats, Ints]:
+    # spglib dies of numbers that are none.
+    if not (np.isfinite(atoms.positions).all() and np.isfinite(atoms.cell.array).all()):
+        raise NuggetError("A crystal has positions or a cell that are not finite numbers.")
     return np.array(atoms.cell.array), atoms.get_scaled_positions(), np.array(atoms.numbers)
 
 
