@@ -1,0 +1,62 @@
+// Put the page together.
+
+const badge = el("span", { class: "badge" });
+
+function showBadge([word, kind]) {
+  badge.textContent = word;
+  badge.dataset.kind = kind;
+}
+
+const themeButton = el("button", {
+  type: "button", class: "theme", "aria-label": "Light or dark", title: "Light or dark", text: "◐",
+  onclick: () => chooseTheme(isDark() ? "light" : "dark"),
+});
+
+const main = el("main", {});
+const places = [];
+
+// Another section in the same place; where the reader is stays where it is.
+function replaceSection(place, part) {
+  const before = places[place];
+  spec.sections[place] = part;
+  for (const dispose of before?.disposers ?? []) dispose();
+  disposers = [];
+  const node = makeSection(part);
+  if (before) before.node.replaceWith(node);
+  else main.append(node);
+  places[place] = { node, disposers };
+  disposers = [];
+}
+
+// What is shown before anything was clicked: the first of a gallery, or the first of all.
+function firstStructure() {
+  return spec.sections.find((part) => part.kind === "gallery")?.items[0]?.structure ?? 0;
+}
+
+function build() {
+  if (spec.badge) showBadge(spec.badge);
+  document.body.append(
+    el("header", { class: "top" },
+      el("div", {}, el("h1", {}, spec.title, " ", spec.badge ? badge : null),
+        el("p", { class: "quiet", id: "subtitle", text: spec.subtitle ?? "" })),
+      el("span", { class: "quiet", id: "clock" }), themeButton),
+  );
+  readTheme();
+  const layout = el("div", { class: "layout" }, main);
+  document.body.append(layout, speaker);
+  spec.sections.forEach((part, place) => replaceSection(place, part));
+  if (store.frames.length || spec.live) {
+    const inspector = new Inspector();
+    layout.classList.add("with-inspector");
+    layout.append(inspector.node);
+    select(firstStructure());
+  }
+  if (spec.footer) document.body.append(el("footer", { class: "quiet", text: spec.footer }));
+  if (spec.live) setTimeout(poll, PAUSE / 2);
+  document.documentElement.dataset.ready = "yes";
+}
+
+build();
+
+// For tests, and for whoever opens the console.
+window.nugget = { store, plots, viewers, select, live, asXyz, asCif };
