@@ -62,6 +62,7 @@ def evaluate(
     import numpy as np
 
     from nugget.calibration import components, residuals, sigma_bins
+    from nugget.calibration.groups import force_error_per_atom, group_errors, grouped_by
     from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
@@ -96,8 +97,8 @@ def evaluate(
         figures = {"calibration": figure, "parity": parity_figure(found, parts)}
         for file in files:
             figures[file.stem].savefig(file, dpi=150)
-    groups = _groups(images, by)
-    split = {name: _of_group(found, parts, members) for name, members in groups.items()}
+    groups = grouped_by(images, by)
+    split = {name: group_errors(found, parts, members) for name, members in groups.items()}
     judged = {kind: part.summary() for kind, part in parts.items()}
     if json:
         columns = ("count", "sigma_min", "sigma_max", "rmv", "rmse", "bias")
@@ -106,7 +107,7 @@ def evaluate(
                 "model": model,
                 "metrics": metrics.to_dict(),
                 "components": {kind: one.to_dict() for kind, one in judged.items()},
-                "force_error_per_atom": _per_atom(parts),
+                "force_error_per_atom": force_error_per_atom(parts),
                 "by": {"key": by, "groups": split},
                 "bins": {name: getattr(bins, name) for name in columns},
                 "figures": files,
@@ -115,7 +116,7 @@ def evaluate(
         return
     _print(metrics, bins)
     for kind, one in judged.items():
-        _print_components(kind, one, _per_atom(parts) if kind == "force" else None)
+        _print_components(kind, one, force_error_per_atom(parts) if kind == "force" else None)
     if len(split) > 1:
         _print_groups(by, split)
     for file in files:
@@ -161,53 +162,6 @@ def _print(metrics: Metrics, bins: Bins) -> None:
             for b in range(len(bins.count))
         ],
     )
-
-
-def _groups(images: list[Atoms], by: str) -> dict[str, list[int]]:
-    """Structures by their formula or by a key of their info, the largest groups first."""
-    groups: dict[str, list[int]] = {}
-    for s, atoms in enumerate(images):
-        name = atoms.get_chemical_formula() if by == "formula" else str(atoms.info.get(by, "–"))
-        groups.setdefault(name, []).append(s)
-    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
-
-
-def _of_group(
-    found: Residuals, parts: dict[str, Components], members: list[int]
-) -> dict[str, float]:
-    """Errors and shares within the error bars of some structures."""
-    import numpy as np
-
-    error = np.abs(found.y_true - found.y_pred)[members]
-    out = {
-        "structures": len(members),
-        "energy_mae": float(error.mean()),
-        "within_1": float(np.mean(error <= found.y_std[members])),
-        "within_2": float(np.mean(error <= 2 * found.y_std[members])),
-    }
-    for kind, part in parts.items():
-        own = part.of(members)
-        if len(own.y_true):
-            error = np.abs(own.y_true - own.y_pred)
-            out[f"{kind}_mae"] = float(error.mean())
-            out[f"{kind}_within_1"] = float(np.mean(error <= own.y_std))
-            out[f"{kind}_within_2"] = float(np.mean(error <= 2 * own.y_std))
-    return out
-
-
-def _per_atom(parts: dict[str, Components]) -> dict[str, float] | None:
-    """Lengths of the errors of atoms' forces: mean, root mean square, the worst of twenty."""
-    import numpy as np
-
-    if "force" not in parts:
-        return None
-    part = parts["force"]
-    length = np.linalg.norm((part.y_pred - part.y_true).reshape(-1, 3), axis=1)
-    return {
-        "mean": float(length.mean()),
-        "rms": float(np.sqrt(np.mean(length**2))),
-        "quantile_95": float(np.quantile(length, 0.95)),
-    }
 
 
 def _print_components(kind: str, metrics: Metrics, per_atom: dict[str, float] | None) -> None:
