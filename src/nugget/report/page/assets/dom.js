@@ -1,0 +1,80 @@
+// Elements, numbers as text, and things that happen once per frame. Text is never parsed as HTML.
+
+function el(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(props)) {
+    const aria = key.startsWith("aria-");
+    if (value === undefined || value === null || (value === false && !aria)) continue;
+    if (key === "text") node.textContent = String(value);
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true && !aria ? "" : String(value));
+  }
+  for (const child of children.flat()) {
+    if (child !== undefined && child !== null) node.append(child);
+  }
+  return node;
+}
+
+const MINUS = "\u2212";
+
+function formatNumber(value, digits) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  let text;
+  if (digits !== null && digits !== undefined) text = value.toFixed(digits);
+  else if (value === 0 || Number.isInteger(value)) text = String(value);
+  else if (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3) text = value.toExponential(2);
+  else text = String(Number(value.toPrecision(4)));
+  return text.replaceAll("-", MINUS);
+}
+
+function formatCell(value, digits) {
+  return typeof value === "number" ? formatNumber(value, digits) : String(value ?? "–");
+}
+
+function clamp(value, low, high) {
+  return Math.min(Math.max(value, low), high);
+}
+
+// Many causes within one frame lead to one drawing.
+function oncePerFrame(action) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      action();
+    });
+  };
+}
+
+// A canvas with as many pixels as the screen has; null while it has no size.
+function sharpCanvas(canvas) {
+  const width = canvas.clientWidth, height = canvas.clientHeight;
+  if (!width || !height) return null;
+  const ratio = Math.min(window.devicePixelRatio || 1, 3);
+  const w = Math.round(width * ratio), h = Math.round(height * ratio);
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return { context, width, height };
+}
+
+function localPoint(event, canvas) {
+  const box = canvas.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+}
+
+const watchSize = new ResizeObserver((entries) => {
+  for (const entry of entries) entry.target.onresized?.();
+});
+
+// Say something to those who cannot see the page.
+const speaker = el("div", { class: "unseen", "aria-live": "polite" });
+function say(text) {
+  speaker.textContent = text;
+}

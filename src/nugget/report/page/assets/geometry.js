@@ -1,0 +1,93 @@
+// Rotations, bonds, and the atoms that are drawn of a periodic structure.
+
+const BOND = 1.2; // times the sum of covalent radii
+
+function times(a, b) {
+  return a.map((row) => [0, 1, 2].map((k) => row[0] * b[0][k] + row[1] * b[1][k] + row[2] * b[2][k]));
+}
+
+function turn(axis, angle) {
+  const c = Math.cos(angle), s = Math.sin(angle);
+  if (axis === "x") return [[1, 0, 0], [0, c, -s], [0, s, c]];
+  if (axis === "y") return [[c, 0, s], [0, 1, 0], [-s, 0, c]];
+  return [[c, -s, 0], [s, c, 0], [0, 0, 1]];
+}
+
+// Clusters are seen from a corner, slabs from the side and a little above.
+function firstView(frame) {
+  const tilt = frame.pbc.some(Boolean) ? -1.32 : -1.05;
+  return times(turn("x", tilt), turn("z", frame.pbc.some(Boolean) ? -0.32 : 0.5));
+}
+
+// Atoms to draw: the cell's, `repeat` times along periodic directions, with those on the far faces.
+function drawnAtoms(frame, repeat) {
+  const { numbers, positions, cell, pbc } = frame;
+  const atoms = [];
+  const push = (k, shift) => atoms.push({ k, z: numbers[k], x: positions[3 * k] + shift[0], y: positions[3 * k + 1] + shift[1], w: positions[3 * k + 2] + shift[2] });
+  const times3 = pbc.map((p) => (p && cell ? repeat : 1));
+  const inverse = cell && pbc.every(Boolean) ? inverted(cell) : null;
+  for (let k = 0; k < numbers.length; k++) {
+    const f = inverse ? fractions(inverse, positions, k) : null;
+    const base = f ? f.map((v) => -Math.floor(v + 0.02)) : [0, 0, 0];
+    const spans = times3.map((n, a) => (f && f[a] + base[a] < 0.02 ? n + 1 : n));
+    for (let a = 0; a < spans[0]; a++) {
+      for (let b = 0; b < spans[1]; b++) {
+        for (let c = 0; c < spans[2]; c++) push(k, shifted(cell, [a + base[0], b + base[1], c + base[2]]));
+      }
+    }
+  }
+  return atoms;
+}
+
+function shifted(cell, n) {
+  if (!cell) return [0, 0, 0];
+  return [0, 1, 2].map((i) => n[0] * cell[0][i] + n[1] * cell[1][i] + n[2] * cell[2][i]);
+}
+
+function inverted(m) {
+  const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+  const columns = [cross(m[1], m[2]), cross(m[2], m[0]), cross(m[0], m[1])];
+  const volume = m[0].reduce((sum, v, i) => sum + v * columns[0][i], 0);
+  return Math.abs(volume) < 1e-9 ? null : columns.map((c) => c.map((v) => v / volume));
+}
+
+// Fractional coordinates of an atom; rows of `inverse` are the reciprocal vectors.
+function fractions(inverse, positions, k) {
+  return inverse.map((row) => row[0] * positions[3 * k] + row[1] * positions[3 * k + 1] + row[2] * positions[3 * k + 2]);
+}
+
+// Pairs of drawn atoms that are bonded, found in boxes as wide as the longest bond.
+function bondsOf(atoms) {
+  const radius = (atom) => store.elements[atom.z]?.radius ?? 1;
+  const longest = BOND * 2 * Math.max(0.3, ...new Set(atoms.map(radius)));
+  const boxes = new Map();
+  const key = (a, b, c) => `${a},${b},${c}`;
+  const place = (atom) => [atom.x, atom.y, atom.w].map((v) => Math.floor(v / longest));
+  atoms.forEach((atom, i) => {
+    const name = key(...place(atom));
+    boxes.set(name, [...(boxes.get(name) ?? []), i]);
+  });
+  const bonds = [];
+  atoms.forEach((atom, i) => {
+    const [a, b, c] = place(atom);
+    for (let da = -1; da <= 1; da++) for (let db = -1; db <= 1; db++) for (let dc = -1; dc <= 1; dc++) {
+      for (const j of boxes.get(key(a + da, b + db, c + dc)) ?? []) {
+        if (j <= i) continue;
+        const other = atoms[j];
+        const d = Math.hypot(atom.x - other.x, atom.y - other.y, atom.w - other.w);
+        if (d > 0.4 && d < BOND * (radius(atom) + radius(other))) bonds.push([i, j]);
+      }
+    }
+  });
+  return bonds;
+}
+
+// The twelve edges of the cell as pairs of corners.
+function cellEdges(cell) {
+  if (!cell) return [];
+  const corners = [];
+  for (let n = 0; n < 8; n++) corners.push(shifted(cell, [n & 1, (n >> 1) & 1, n >> 2]));
+  const edges = [];
+  for (let n = 0; n < 8; n++) for (const bit of [1, 2, 4]) if (!(n & bit)) edges.push([corners[n], corners[n | bit]]);
+  return edges;
+}

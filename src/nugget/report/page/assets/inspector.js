@@ -1,0 +1,113 @@
+// The structure that is looked at, with its facts: beside the page, or at the foot of a phone.
+
+const valueNames = { element: "element" }; // how numbers per atom are called
+
+function modesOf(frame) {
+  return ["element", ...(frame?.names ?? [])];
+}
+
+function rangeOf(frames, mode) {
+  const all = [];
+  for (const frame of frames) all.push(...(frame?.values(mode) ?? []));
+  return extent(all, true);
+}
+
+function modeSwitch(modes, change) {
+  const buttons = modes.map((mode, k) =>
+    el("button", {
+      type: "button", text: valueNames[mode] ?? mode, "aria-pressed": k === 0,
+      onclick: (event) => {
+        for (const other of buttons) other.setAttribute("aria-pressed", other === event.currentTarget);
+        change(mode);
+      },
+    }));
+  return el("div", { class: "switch", role: "group", "aria-label": "Colour atoms by" }, buttons);
+}
+
+function ramp(range, mode) {
+  if (!range || mode === "element") return el("div", { class: "ramp-line" });
+  const bar = el("span", { class: "ramp" });
+  gradientBar(bar);
+  return el("div", { class: "ramp-line quiet" }, el("span", { text: formatNumber(range[0], 3) }), bar, el("span", { text: formatNumber(range[1], 3) }));
+}
+
+// The symbols and colours of a structure's elements.
+function elementKey(frame) {
+  const key = el("div", { class: "ramp-line quiet" });
+  for (const z of new Set(frame.numbers)) {
+    const dot = el("span", { class: "dot" });
+    dot.style.background = store.elements[z].color;
+    key.append(el("span", { class: "entry" }, dot, store.elements[z].symbol));
+  }
+  return key;
+}
+
+class Inspector {
+  constructor() {
+    this.viewer = new Viewer({ class: "large" });
+    this.title = el("h2", { text: "Structure" });
+    this.facts = el("dl", { class: "facts" });
+    this.tools = el("div", { class: "tools" });
+    this.key = el("div", {});
+    this.mode = "element";
+    const step = (by, label, text) => el("button", { type: "button", text, "aria-label": label, title: label, onclick: () => this.step(by) });
+    this.node = el("aside", { class: "inspector", "aria-label": "The chosen structure" },
+      el("header", {}, this.title, step(-1, "Previous structure", "‹"), step(1, "Next structure", "›"),
+        el("button", { type: "button", class: "close", text: "×", "aria-label": "Close", onclick: () => this.node.classList.remove("open") })),
+      this.viewer.node, this.key, this.tools, this.facts);
+    selectListeners.add((structure, by) => this.show(structure, by));
+    themed.add(() => this.showKey());
+  }
+
+  show(structure, by) {
+    const frame = store.frames[structure];
+    this.viewer.show(structure, true);
+    this.title.textContent = titleOf(structure);
+    const found = rowOf(structure);
+    this.facts.replaceChildren();
+    if (found) {
+      for (const column of Object.values(found.table.columns)) {
+        const value = column.values[found.row];
+        if (column.shown === false || value === null || value === undefined || value === "") continue;
+        this.facts.append(el("div", {}, el("dt", { text: column.label }), el("dd", { text: `${formatCell(value, column.digits)}${column.unit ? ` ${column.unit}` : ""}` })));
+      }
+    }
+    const modes = modesOf(frame);
+    if (modes.join() !== this.modes?.join()) {
+      this.modes = modes;
+      this.mode = "element";
+      const periodic = frame.pbc.some(Boolean);
+      this.tools.replaceChildren(...[
+        modes.length > 1 ? modeSwitch(modes, (mode) => this.color(mode)) : null,
+        periodic ? el("button", { type: "button", text: "repeat", title: "Show more cells", onclick: () => {
+          this.viewer.repeat = (this.viewer.repeat % 3) + 1;
+          this.viewer.build();
+        } }) : null,
+        downloads(() => this.viewer.structure),
+      ].filter(Boolean));
+    }
+    this.color(this.mode);
+    if (by) this.node.classList.add("open");
+  }
+
+  color(mode) {
+    this.mode = this.viewer.mode = mode;
+    this.viewer.range = mode === "element" ? null : rangeOf([this.viewer.frame], mode);
+    this.viewer.redraw();
+    this.showKey();
+  }
+
+  showKey() {
+    if (!this.viewer.frame) return;
+    this.key.replaceChildren(this.mode === "element" ? elementKey(this.viewer.frame) : ramp(this.viewer.range, this.mode));
+  }
+
+  step(by) {
+    const found = rowOf(store.selected);
+    if (!found) return select(store.selected + by, this);
+    for (let row = found.row + by; row >= 0 && row < found.table.length; row += by) {
+      const structure = found.table.structures[row];
+      if (structure !== null && structure !== undefined) return select(structure, this);
+    }
+  }
+}

@@ -1,0 +1,296 @@
+// A plot on a canvas: axes, layers, legend. plot_input.js adds mouse, touch and keyboard.
+
+const plots = [];
+
+class Plot {
+  constructor(part) {
+    this.part = part;
+    this.xAxis = part.x ?? {};
+    this.yAxis = part.y ?? {};
+    this.view = null; // limits that the reader has chosen
+    this.hidden = new Set(); // words whose points are not shown
+    this.colorBy = part.colors?.[0] ?? null;
+    this.hover = null;
+    this.canvas = el("canvas", {
+      class: part.square ? "plot square" : "plot", tabindex: 0, role: "img",
+      "aria-label": `${part.title || "Plot"}. Arrow keys go from point to point, plus and minus zoom, 0 shows all.`,
+    });
+    this.tip = el("div", { class: "tip", hidden: true });
+    this.legend = el("div", { class: "legend" });
+    this.node = el("div", { class: "plot-box" }, this.chooser(), el("div", { class: "plot-frame" }, this.canvas, this.tip), this.legend);
+    this.redraw = oncePerFrame(() => this.draw());
+    this.canvas.onresized = this.redraw;
+    watchSize.observe(this.canvas);
+    themed.add(() => { this.makeLegend(); this.redraw(); });
+    selectListeners.add(() => this.redraw());
+    addPlotInput(this);
+    this.refresh();
+    plots.push(this);
+  }
+
+  chooser() {
+    const names = this.part.colors ?? [];
+    if (names.length < 2) return null;
+    const columns = tableOf(this.part.data).columns;
+    const buttons = names.map((name) =>
+      el("button", {
+        type: "button", text: columns[name]?.label || name, "aria-pressed": name === this.colorBy,
+        onclick: (event) => {
+          this.colorBy = name;
+          this.hidden.clear();
+          for (const other of buttons) other.setAttribute("aria-pressed", other === event.currentTarget);
+          this.refresh();
+        },
+      }));
+    return el("div", { class: "switch", role: "group", "aria-label": "Colour by" },
+      el("span", { class: "quiet", text: "colour by" }), buttons);
+  }
+
+  // Take in what is new, keeping what the reader has chosen.
+  refresh() {
+    this.table = tableOf(this.part.data);
+    this.coloring = new Coloring(this.table, this.colorBy);
+    const layer = this.part.layers.find((one) => one.kind === "points");
+    const main = layer ?? this.part.layers.find((one) => one.kind === "line");
+    const values = main ? this.column(main.y) : [];
+    this.offset = this.yAxis.relative ? Math.min(...finite(values), Infinity) : 0;
+    if (!Number.isFinite(this.offset)) this.offset = 0;
+    this.points = [];
+    if (layer) {
+      const x = this.column(layer.x), y = this.column(layer.y), bar = layer.error ? this.column(layer.error) : [];
+      for (let row = 0; row < x.length; row++) {
+        if (typeof x[row] !== "number" || typeof y[row] !== "number") continue;
+        this.points.push({ row, x: x[row], y: y[row] - this.offset, error: bar[row] ?? null });
+      }
+    }
+    this.auto = this.limits();
+    this.makeLegend();
+    this.redraw();
+  }
+
+  column(name) {
+    return this.table.columns[name]?.values ?? [];
+  }
+
+  limits() {
+    const xs = this.points.map((p) => p.x), ys = this.points.map((p) => p.y);
+    for (const layer of this.part.layers) {
+      if (layer.kind === "line") {
+        xs.push(...this.column(layer.x));
+        if (!this.points.length) ys.push(...this.column(layer.y));
+      } else if (layer.kind === "curve") {
+        xs.push(...layer.x);
+        ys.push(...layer.y, ...(layer.low ?? []), ...(layer.high ?? []));
+      } else if (layer.kind === "level") ys.push(layer.y);
+      else if (layer.kind === "zone" && !this.points.length) ys.push(layer.low, layer.high);
+    }
+    let x = this.axisLimits(xs, this.xAxis), y = this.axisLimits(ys, this.yAxis);
+    if (this.part.square) x = y = [Math.min(x[0], y[0]), Math.max(x[1], y[1])];
+    return { x, y };
+  }
+
+  axisLimits(values, axis) {
+    const log = axis.scale === "log";
+    const found = extent(log ? values.filter((v) => v > 0) : values, axis.robust) ?? (log ? [0.1, 1] : [0, 1]);
+    const [low, high] = axis.limits ?? [];
+    const limits = padded(found, log);
+    return [low ?? limits[0], high ?? limits[1]];
+  }
+
+  shown() {
+    if (this.coloring.isNumber || !this.hidden.size) return this.points;
+    return this.points.filter((p) => !this.hidden.has(this.coloring.values[p.row]));
+  }
+
+  draw() {
+    const sheet = sharpCanvas(this.canvas);
+    if (!sheet) return;
+    const { context, width, height } = sheet;
+    const view = this.view ?? this.auto;
+    context.font = `12px ${theme.font}`;
+    const yTicks = ticks(view.y, height / 46, this.yAxis.scale === "log");
+    const xTicks = ticks(view.x, width / 90, this.xAxis.scale === "log");
+    const margin = Math.max(24, ...yTicks.map((v) => context.measureText(tickText(v, yTicks)).width)) + 26;
+    this.box = { left: margin, right: width - 10, top: 10, bottom: height - 40 };
+    const { left, right, top, bottom } = this.box;
+    this.sx = new Scale(view.x, [left, right], this.xAxis.scale === "log");
+    this.sy = new Scale(view.y, [bottom, top], this.yAxis.scale === "log");
+    this.drawAxes(context, xTicks, yTicks, height);
+    context.save();
+    context.beginPath();
+    context.rect(left - 6, top - 6, right - left + 12, bottom - top + 12);
+    context.clip();
+    for (const layer of this.part.layers) this.drawBehind(context, layer);
+    this.drawPoints(context);
+    for (const layer of this.part.layers) this.drawLine(context, layer);
+    this.drawMarked(context);
+    if (this.drag) {
+      context.fillStyle = theme.zone;
+      context.strokeStyle = theme.accent;
+      const [[a, b], [c, d]] = this.drag;
+      context.fillRect(a, b, c - a, d - b);
+      context.strokeRect(a, b, c - a, d - b);
+    }
+    context.restore();
+  }
+
+  drawAxes(context, xTicks, yTicks, height) {
+    const { left, right, top, bottom } = this.box;
+    context.lineWidth = 1;
+    context.strokeStyle = theme.grid;
+    context.fillStyle = theme.muted;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    for (const value of yTicks) {
+      const y = Math.round(this.sy.pixel(value)) + 0.5;
+      path(context, [[left, y], [right, y]]);
+      context.stroke();
+      context.fillText(tickText(value, yTicks), left - 7, y);
+    }
+    context.textAlign = "center";
+    for (const value of xTicks) {
+      const x = Math.round(this.sx.pixel(value)) + 0.5;
+      context.fillText(tickText(value, xTicks), x, bottom + 13);
+      path(context, [[x, bottom], [x, bottom + 4]]);
+      context.stroke();
+    }
+    context.strokeStyle = theme.axis;
+    path(context, [[left, bottom + 0.5], [right, bottom + 0.5]]);
+    context.stroke();
+    context.fillStyle = theme.text;
+    context.fillText(this.xAxis.label ?? "", (left + right) / 2, height - 9);
+    context.save();
+    context.translate(9, (top + bottom) / 2);
+    context.rotate(-Math.PI / 2);
+    context.fillText(this.yAxis.label ?? "", 0, 0);
+    context.restore();
+  }
+
+  drawBehind(context, layer) {
+    const { left, right } = this.box;
+    if (layer.kind === "zone") {
+      const a = this.sy.pixel(layer.low), b = this.sy.pixel(layer.high);
+      context.fillStyle = theme.zone;
+      context.fillRect(left, b, right - left, a - b);
+    } else if (layer.kind === "curve" && layer.low) {
+      const color = this.curveColor(layer);
+      const there = layer.x.map((x, k) => k).filter((k) => layer.low[k] !== null && layer.high[k] !== null);
+      const at = (k, side) => [this.sx.pixel(layer.x[k]), this.sy.pixel(side[k])];
+      const edge = there.map((k) => at(k, layer.high)).concat(there.toReversed().map((k) => at(k, layer.low)));
+      path(context, edge);
+      context.globalAlpha = 0.18;
+      context.fillStyle = color;
+      context.fill();
+      context.globalAlpha = 1;
+    } else if (layer.kind === "level" || layer.kind === "diagonal") {
+      const ends = layer.kind === "level" ? [layer.y, layer.y] : this.sx.limits;
+      context.strokeStyle = theme.axis;
+      context.setLineDash([5, 4]);
+      path(context, [[left, this.sy.pixel(ends[0])], [right, this.sy.pixel(ends[1])]]);
+      context.stroke();
+      context.setLineDash([]);
+    }
+  }
+
+  curveColor(layer) {
+    const curves = this.part.layers.filter((one) => one.kind === "curve");
+    return theme.words[curves.indexOf(layer) % theme.words.length];
+  }
+
+  drawLine(context, layer) {
+    let points = null;
+    if (layer.kind === "line") {
+      const x = this.column(layer.x), y = reduced(this.column(layer.y), layer.reduce);
+      points = x.map((v, k) => (typeof v === "number" && typeof y[k] === "number"
+        ? [this.sx.pixel(v), this.sy.pixel(y[k] - this.offset)] : null));
+      if (layer.reduce) points = points.filter(Boolean);
+      context.strokeStyle = theme.best;
+    } else if (layer.kind === "curve") {
+      points = layer.x.map((v, k) => (layer.y[k] === null ? null : [this.sx.pixel(v), this.sy.pixel(layer.y[k])]));
+      context.strokeStyle = this.curveColor(layer);
+    }
+    if (!points) return;
+    context.lineWidth = 2;
+    context.lineJoin = "round";
+    path(context, points, layer.steps);
+    context.stroke();
+  }
+
+  drawPoints(context) {
+    const shown = this.shown(), crowd = shown.length > 600;
+    const r = crowd ? 2.6 : shown.length > 200 ? 3.4 : 4.3;
+    for (const p of shown) {
+      const { color, shape } = this.coloring.style(p.row);
+      const [x, offX] = this.sx.held(p.x), [y, offY] = this.sy.held(p.y);
+      if (offX && this.view) continue;
+      if (offY && this.view) continue;
+      if (p.error !== null && !offY) {
+        context.globalAlpha = crowd ? 0.2 : 0.45;
+        context.strokeStyle = color;
+        context.lineWidth = 1.2;
+        path(context, [[x, this.sy.pixel(p.y - p.error)], [x, this.sy.pixel(p.y + p.error)]]);
+        context.stroke();
+      }
+      trace(context, offY ? "up" : shape, x, y, r);
+      context.globalAlpha = offY ? 0.35 : crowd ? 0.62 : 0.85;
+      context.fillStyle = color;
+      context.fill();
+      context.globalAlpha = 1;
+    }
+  }
+
+  drawMarked(context) {
+    for (const p of this.points) {
+      const structure = this.table.structures[p.row];
+      const chosen = structure !== null && structure !== undefined && structure === store.selected;
+      if (!chosen && this.hover !== p) continue;
+      const [x, y] = this.pixelOf(p);
+      trace(context, "circle", x, y, 8);
+      context.lineWidth = chosen ? 2.4 : 1.4;
+      context.strokeStyle = chosen ? theme.accent : theme.text;
+      context.stroke();
+    }
+  }
+
+  pixelOf(p) {
+    return [this.sx.held(p.x)[0], this.sy.held(p.y)[0]];
+  }
+
+  makeLegend() {
+    this.legend.replaceChildren();
+    const { coloring } = this;
+    if (coloring.isNumber) {
+      const bar = el("span", { class: "ramp" });
+      gradientBar(bar);
+      const { label, unit, digits } = coloring.column;
+      const [low, high] = coloring.range.map((v) => formatNumber(v, Math.min(digits ?? 2, 2)));
+      this.legend.append(el("span", { class: "quiet", text: `${label || coloring.name}${unit ? `, ${unit}` : ""}` }),
+        el("span", { class: "quiet", text: low }), bar, el("span", { class: "quiet", text: high }));
+    } else if (coloring.column) {
+      for (const word of coloring.words) this.legend.append(this.wordButton(word));
+    }
+    for (const layer of this.part.layers) {
+      if (!layer.name) continue;
+      const swatch = el("span", { class: layer.kind === "zone" ? "swatch zone" : layer.kind === "level" ? "swatch dashed" : "swatch" });
+      if (layer.kind === "curve") swatch.style.background = this.curveColor(layer);
+      this.legend.append(el("span", { class: "entry" }, swatch, layer.name));
+    }
+  }
+
+  wordButton(word) {
+    const { color, shape } = this.coloring.wordStyle(word);
+    const mark = el("canvas", { class: "mark", width: 28, height: 28, "aria-hidden": true });
+    const context = mark.getContext("2d");
+    trace(context, shape, 14, 14, 9);
+    context.fillStyle = color;
+    context.fill();
+    return el("button", {
+      type: "button", class: "entry", "aria-pressed": !this.hidden.has(word), title: "Show or hide",
+      onclick: (event) => {
+        if (!this.hidden.delete(word)) this.hidden.add(word);
+        event.currentTarget.setAttribute("aria-pressed", !this.hidden.has(word));
+        this.redraw();
+      },
+    }, mark, String(word || "–"));
+  }
+}

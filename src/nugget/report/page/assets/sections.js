@@ -1,0 +1,106 @@
+// Sections of a page, by kind. Each gives an element; refreshing ones have `refresh`.
+
+const makers = {};
+const refreshers = new Set();
+
+function makeSection(part) {
+  const node = el("section", { class: `part of-${part.kind}` });
+  if (part.title && !part.folded) node.append(el("h2", { text: part.title }));
+  const body = (makers[part.kind] ?? (() => el("p", { text: `unknown section ${part.kind}` })))(part);
+  if (part.folded) {
+    node.append(el("details", {}, el("summary", {}, el("h2", { text: part.title })), body));
+  } else node.append(body);
+  if (part.caption) node.append(el("p", { class: "caption", text: part.caption }));
+  return node;
+}
+
+makers.text = (part) => el("div", {}, part.paragraphs.map((text) => el("p", { text })));
+
+makers.figures = (part) => el("dl", { class: "cards" }, part.items.map(([label, value, note]) =>
+  el("div", { class: "card" }, el("dt", { text: label }), el("dd", { text: value }), note ? el("p", { class: "quiet", text: note }) : null)));
+
+makers.plot = (part) => {
+  const plot = new Plot(part);
+  refreshers.add(() => plot.refresh());
+  return plot.node;
+};
+
+makers.row = (part) => el("div", { class: "columns" }, part.sections.map(makeSection));
+
+makers.bars = (part) => {
+  const most = Math.max(1e-12, ...part.items.map((item) => item[1]));
+  return el("div", { class: "bars" }, part.items.map(([label, value, text]) => {
+    const bar = el("span", { class: "bar" });
+    bar.style.width = `${(100 * value) / most}%`;
+    return el("div", { class: "bar-line" }, el("span", { class: "bar-label", text: label }), el("span", { class: "bar-track" }, bar), el("span", { class: "bar-text", text }));
+  }));
+};
+
+makers.code = (part) => {
+  const copy = el("button", { type: "button", text: "copy", onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(part.text);
+      copy.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(block); // no clipboard here: it is marked instead
+      copy.textContent = "marked";
+    }
+    setTimeout(() => (copy.textContent = "copy"), 1500);
+  } });
+  const block = el("pre", { tabindex: 0 }, el("code", { text: part.text }));
+  const tools = el("div", { class: "tools" }, copy,
+    part.filename ? el("button", { type: "button", text: "download", onclick: () => save(part.filename, part.text) }) : null);
+  return el("div", { class: "code-box" }, tools, block);
+};
+
+makers.table = (part) => {
+  if (!part.rows.length) return el("p", { class: "quiet", text: part.empty ?? "None." });
+  const order = part.rows.map((_, k) => k);
+  const numeric = part.columns.map((_, c) => part.rows.some((row) => typeof row[c] === "number"));
+  const body = el("tbody");
+  const fill = () => body.replaceChildren(...order.map((k) => tableRow(part, k, numeric)));
+  const heads = part.columns.map((name, c) => {
+    const head = el("th", { scope: "col", class: numeric[c] ? "number" : "" });
+    head.append(el("button", { type: "button", text: name, title: "Sort", onclick: () => {
+      const down = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down > 0 ? "ascending" : "descending");
+      order.sort((a, b) => down * compared(part.rows[a][c], part.rows[b][c]));
+      fill();
+    } }));
+    return head;
+  });
+  fill();
+  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": part.title || "Table" },
+    el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
+};
+
+function compared(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a ?? "").localeCompare(String(b ?? ""));
+}
+
+function tableRow(part, k, numeric) {
+  const structure = part.structures?.[k] ?? null, link = part.links?.[k];
+  const cells = part.rows[k].map((value, c) => {
+    const cell = el("td", { class: numeric[c] ? "number" : "" });
+    const text = formatCell(value);
+    if (c === 0 && structure !== null) cell.append(el("button", { type: "button", class: "link", text, onclick: () => select(structure, part) }));
+    else if (c === 0 && isRelative(link)) cell.append(el("a", { href: link, text }));
+    else cell.textContent = text;
+    return cell;
+  });
+  const row = el("tr", {}, cells);
+  if (structure !== null) {
+    row.classList.add("clickable");
+    row.addEventListener("click", (event) => {
+      if (event.target.tagName !== "BUTTON") select(structure, part);
+    });
+  }
+  return row;
+}
+
+// Only files below the page: no scheme, no other host.
+function isRelative(link) {
+  return typeof link === "string" && /^[\w%+-][\w%./+-]*(#[\w-]*)?$/.test(link) && !link.includes("..");
+}

@@ -1,0 +1,84 @@
+// What the page knows: structures, columns, and which structure is looked at.
+
+const spec = JSON.parse(document.getElementById("page-data").textContent);
+const store = { frames: [], elements: {}, data: {}, selected: null };
+const selectListeners = new Set();
+const dataListeners = new Set(); // called after news
+
+function unpack(text, kind) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new kind(bytes.buffer); // little-endian, as all that run browsers are
+}
+
+class Frame {
+  constructor(packed) {
+    this.packed = packed;
+    this.label = packed.label ?? "";
+    this.energy = packed.energy;
+    this.pbc = (packed.pbc ?? [0, 0, 0]).map(Boolean);
+    this.cell = packed.cell ? [0, 3, 6].map((k) => packed.cell.slice(k, k + 3)) : null;
+    this.names = Object.keys(packed.values ?? {});
+    this.known = {};
+  }
+  get numbers() {
+    return (this._numbers ??= unpack(this.packed.z, Uint8Array));
+  }
+  // Å, three per atom.
+  get positions() {
+    return (this._positions ??= Float64Array.from(unpack(this.packed.r, Int32Array), (v) => v / 1e4));
+  }
+  values(name) {
+    if (!this.packed.values?.[name]) return null;
+    return (this.known[name] ??= unpack(this.packed.values[name], Float32Array));
+  }
+}
+
+function takeStructures(part) {
+  if (!part) return;
+  Object.assign(store.elements, part.elements);
+  store.frames.length = part.from;
+  for (const packed of part.frames) store.frames.push(new Frame(packed));
+}
+
+// Rows follow those that are there; whole columns may be replaced.
+function takeData(parts) {
+  for (const [name, part] of Object.entries(parts ?? {})) {
+    const table = (store.data[name] ??= { columns: {}, structures: [], length: 0 });
+    for (const [key, column] of Object.entries(part.columns)) {
+      const from = column.from ?? part.from;
+      const before = table.columns[key]?.values.slice(0, from) ?? [];
+      table.columns[key] = { ...column, values: before.concat(column.values) };
+    }
+    table.structures = table.structures.slice(0, part.from).concat(part.structures);
+    table.length = Math.max(0, ...Object.values(table.columns).map((c) => c.values.length));
+    table.rows = new Map();
+    table.structures.forEach((structure, row) => {
+      if (structure !== null && !table.rows.has(structure)) table.rows.set(structure, row);
+    });
+  }
+}
+
+takeStructures(spec.structures);
+takeData(spec.data);
+
+function select(structure, by) {
+  if (structure === null || structure === undefined || !store.frames[structure]) return;
+  store.selected = structure;
+  for (const action of selectListeners) action(structure, by);
+}
+
+function tableOf(name) {
+  return store.data[name] ?? { columns: {}, structures: [], length: 0, rows: new Map() };
+}
+
+// The table and row that tell about a structure.
+function rowOf(structure) {
+  for (const [name, table] of Object.entries(store.data)) {
+    if (table.rows.has(structure)) return { name, table, row: table.rows.get(structure) };
+  }
+  return null;
+}
+
+function titleOf(structure) {
+  return store.frames[structure]?.label || `structure ${structure + 1}`;
+}

@@ -1,0 +1,59 @@
+// Sections with structures: side by side, and one after the other.
+
+makers.gallery = (part) => {
+  if (!part.items.length) return el("p", { class: "quiet", text: part.empty ?? "None yet." });
+  Object.assign(valueNames, part.values ?? {});
+  const cards = part.items.map((item) => galleryCard(item));
+  const frames = part.items.map((item) => store.frames[item.structure]);
+  const modes = ["element", ...Object.keys(part.values ?? {}).filter((name) => frames.some((frame) => frame?.values(name)))];
+  const key = el("div", {});
+  const color = (mode) => {
+    const range = mode === "element" ? null : rangeOf(frames, mode);
+    for (const card of cards) Object.assign(card.viewer, { mode, range }).redraw();
+    key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
+  };
+  color("element");
+  const tools = el("div", { class: "tools" }, modes.length > 1 ? modeSwitch(modes, color) : null, key);
+  return el("div", {}, tools, el("div", { class: "gallery" }, cards.map((card) => card.node)));
+};
+
+function galleryCard(item) {
+  const viewer = new Viewer({ class: "small" });
+  viewer.show(item.structure);
+  const facts = el("dl", { class: "facts" }, item.facts.map(([label, value]) => el("div", {}, el("dt", { text: label }), el("dd", { text: value }))));
+  const open = el("button", { type: "button", class: "link", text: item.title, onclick: () => select(item.structure, viewer) });
+  const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, downloads(() => item.structure));
+  selectListeners.add((structure) => node.classList.toggle("chosen", structure === item.structure));
+  return { viewer, node };
+}
+
+// A viewer with a slider; the whole page follows, so that plots show where one is.
+makers.film = (part) => {
+  const viewer = new Viewer({ class: "large" });
+  const list = part.structures;
+  const slider = el("input", { type: "range", min: 0, max: Math.max(list.length - 1, 0), value: 0, "aria-label": "Frame" });
+  const label = el("span", { class: "quiet" });
+  let playing = null;
+  const show = (k) => {
+    slider.value = k;
+    viewer.show(list[k], true);
+    label.textContent = `${titleOf(list[k])} (${k + 1} of ${list.length})`;
+  };
+  slider.addEventListener("input", () => {
+    show(Number(slider.value));
+    select(list[Number(slider.value)]);
+  });
+  const play = el("button", { type: "button", text: "play", onclick: () => {
+    if (playing) {
+      clearInterval(playing);
+      playing = null;
+    } else playing = setInterval(() => show((Number(slider.value) + 1) % list.length), 80);
+    play.textContent = playing ? "pause" : "play";
+  } });
+  selectListeners.add((structure) => {
+    const k = list.indexOf(structure);
+    if (k >= 0 && k !== Number(slider.value)) show(k);
+  });
+  if (list.length) show(0);
+  return el("div", { class: "film" }, viewer.node, el("div", { class: "tools" }, play, slider, label, downloads(() => viewer.structure)));
+};
