@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from ase import Atoms
+from numpy.typing import NDArray
 
 from nugget._compiled.arrays import Bools, Floats
 
@@ -41,7 +42,7 @@ def group_errors(
     energy = _errors((found.y_true - found.y_pred)[own], found.y_std[own])
     out |= {("energy_mae" if name == "mae" else name): value for name, value in energy.items()}
     for kind, part in parts.items():
-        some = part.of(own)  # type: ignore[arg-type]
+        some = part.of(list(members))
         if len(some.y_true):
             errors = _errors(some.y_true - some.y_pred, some.y_std)
             out |= {f"{kind}_{name}": value for name, value in errors.items()}
@@ -58,7 +59,7 @@ def element_errors(images: Sequence[Atoms], forces: Components) -> dict[str, dic
     }
 
 
-def component_elements(images: Sequence[Atoms], forces: Components) -> np.ndarray:  # type: ignore[type-arg]
+def component_elements(images: Sequence[Atoms], forces: Components) -> NDArray[np.str_]:
     """The element of each force component."""
     owners = forces.owner[np.flatnonzero(np.diff(forces.owner, prepend=-1))]
     return np.concatenate([np.repeat(images[s].get_chemical_symbols(), 3) for s in owners])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,7 @@ from nugget.cli._common import emit, number, progress, table
 from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
-    from ase import Atoms
-
-    from nugget.calibration import Bins, Components, Residuals
+    from nugget.calibration import Bins, Components
     from nugget.calibration.summary import Metrics
 
 # More groups than this make no table; a file of many formulas is shown by the largest groups.
@@ -41,6 +40,10 @@ def evaluate(
             help="Directory for figures: calibration and parity, png and pdf.", metavar="DIR"
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="A page: parity, calibration, the worst in 3D.", metavar="FILE"),
+    ] = None,
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
@@ -53,6 +56,7 @@ def evaluate(
     [bold]Examples[/bold]
 
         nugget evaluate au.model test.extxyz
+        nugget evaluate au.model test.extxyz --html au.html
         nugget evaluate au.model test.extxyz --plot figures
         nugget evaluate au.model all.extxyz.gz -i 250: --json > metrics.json
 
@@ -72,6 +76,8 @@ def evaluate(
     for file in files:
         if plot is not None and plot.exists():
             refuse_existing(file, force)
+    if html is not None:
+        refuse_existing(html, force)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)
@@ -97,6 +103,23 @@ def evaluate(
         figures = {"calibration": figure, "parity": parity_figure(found, parts)}
         for file in files:
             figures[file.stem].savefig(file, dpi=150)
+    if html is not None:
+        from nugget.report.evaluation_page import evaluation_page
+        from nugget.report.evaluation_rows import Evaluation
+        from nugget.report.page import write_page
+
+        judged_on = Evaluation(potential, images, found, parts, by, seed)
+        options = {
+            "-i": index if index != ":" else None, "--energy-key": energy_key,
+            "--forces-key": forces_key, "--stress-key": stress_key,
+            "--by": by if by != "formula" else None,
+        }  # fmt: skip
+        words = ["nugget", "evaluate", str(model), str(data), "--html", str(html)]
+        words += [word for pair in options.items() if pair[1] for word in pair if word]
+        words += ["--stress"] * stress + ["--no-forces"] * (not forces)
+        command = shlex.join(words)
+        write_page(html, evaluation_page(judged_on, model.name, command))
+        files.append(html)
     groups = grouped_by(images, by)
     split = {name: group_errors(found, parts, members) for name, members in groups.items()}
     judged = {kind: part.summary() for kind, part in parts.items()}
