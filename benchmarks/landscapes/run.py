@@ -154,30 +154,35 @@ def p_worse(logs: list[float]) -> float:
 
 def figure(rows: list[dict[str, Any]], path: Path) -> None:
     """Share of searches that have succeeded against evaluations, one panel per system."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+
+    from nugget.report.style import PAGE, drawing, finish
 
     names = list(dict.fromkeys(row["system"] for row in rows))
     columns = min(4, len(names))
     lines = -(-len(names) // columns)
-    fig, axes = plt.subplots(lines, columns, figsize=(3 * columns, 2.4 * lines), squeeze=False)
-    for ax, name in zip(axes.flat, names, strict=False):
-        own = [row for row in rows if row["system"] == name]
-        end = max(row["evaluations"] for row in own)
-        for variant in dict.fromkeys(row["variant"] for row in own):
-            some = [row for row in own if row["variant"] == variant]
-            hits = sorted(row["evaluations"] for row in some if row["found"])
-            share = [k / len(some) for k in range(len(hits) + 1)]
-            ax.step([0, *hits, end], [*share, share[-1]], where="post", label=variant)
-        ax.set(title=name, ylim=(0, 1.02), xlim=(0, end))
-    for ax in axes[-1]:
-        ax.set_xlabel("evaluations")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("share found")
-    for ax in axes.flat[len(names) :]:
-        ax.set_visible(False)
-    axes.flat[0].legend(fontsize=8)
-    fig.tight_layout()
-    fig.savefig(path, dpi=150)
+    with drawing() as theme:
+        fig = Figure(figsize=(PAGE * max(columns, 2) / 4, 1.9 * lines), layout="constrained")
+        axes = fig.subplots(lines, columns, squeeze=False)
+        for ax, name in zip(axes.flat, names, strict=False):
+            own = [row for row in rows if row["system"] == name]
+            end = max(row["evaluations"] for row in own)
+            for k, variant in enumerate(dict.fromkeys(row["variant"] for row in own)):
+                some = [row for row in own if row["variant"] == variant]
+                hits = sorted(row["evaluations"] for row in some if row["found"])
+                share = [j / len(some) for j in range(len(hits) + 1)]
+                x, y = [0, *hits, end], [*share, share[-1]]
+                ax.step(x, y, where="post", label=variant, color=theme.colour(k))
+            ax.set(title=name, ylim=(0, 1.02), xlim=(0, end))
+        for ax in axes[-1]:
+            ax.set_xlabel("evaluations")
+        for ax in axes[:, 0]:
+            ax.set_ylabel("share found")
+        for ax in axes.flat[len(names) :]:
+            ax.remove()
+        axes.flat[0].legend()
+        finish(fig, axes.flat[: len(names)] if len(names) > 1 else ())
+    fig.savefig(path, dpi=200)
 
 
 def main() -> None:
@@ -191,7 +196,13 @@ def main() -> None:
     parser.add_argument("-j", "--processes", type=int, default=1)
     parser.add_argument("--out", default="runs/landscapes")
     parser.add_argument("--name", help="results/landscapes_NAME.json; default: the set")
+    parser.add_argument("--redraw", action="store_true", help="the figure alone, from --name")
     args = parser.parse_args()
+    name = f"landscapes_{args.name or args.set}"
+    if args.redraw:
+        rows = json.loads((common.RESULTS / f"{name}.json").read_text())["results"]["rows"]
+        figure(rows, common.RESULTS / f"{name}.png")
+        return
     names = args.systems or [name for name, one in SYSTEMS.items() if one.set == args.set]
     variants = args.variants.split(";")
     jobs = [
@@ -218,7 +229,6 @@ def main() -> None:
     for other, found in compared.items():
         if found is not None:
             print(f"evaluations, {variants[0]} / {other}: {found}")
-    name = f"landscapes_{args.name or args.set}"
     common.save(name, {"rows": rows, "ratios": compared})
     figure(rows, common.RESULTS / f"{name}.png")
 

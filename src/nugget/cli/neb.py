@@ -55,8 +55,8 @@ def neb(
     The exit code is 1 if the saddle was not found within --max-calls.
     """
     from nugget.cli._on_the_fly import begin_neb
-    from nugget.onthefly.figure import draw_path
     from nugget.onthefly.neb import report_of
+    from nugget.report.path_figure import draw_path
 
     options = {
         "images": images, "fmax": fmax, "max_force_error": max_force_error,

@@ -27,12 +27,14 @@ from nugget.search.prepare import (
 from nugget.search.reference import read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.run import Run, Watcher
+from nugget.search.shown import result_contents, search_contents
 from nugget.search.stop import Confidence
 from nugget.search.store import End, Record, Store
+from nugget.structures.shown import Contents, Shown
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Shown):
     """How a search ended."""
 
     best: Record | None
@@ -57,8 +59,11 @@ class Result:
         """Was the search stopped before its end?"""
         return self.end.status == "interrupted"
 
+    def contents(self) -> Contents:
+        return result_contents(self)
 
-class Search:
+
+class Search(Shown):
     """A search in a directory. `Search.create` starts one, `Search.resume` continues one."""
 
     def __init__(self, store: Store) -> None:
@@ -67,6 +72,9 @@ class Search:
         self.problem = make_problem(self.config.system, store.directory)
         self.references = read_references(self.config, store.directory)
         self._stop = False
+
+    def contents(self) -> Contents:
+        return search_contents(self)
 
     @classmethod
     def create(cls, config: Config, directory: str | Path, base: Path = Path()) -> Search:
