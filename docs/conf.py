@@ -1,4 +1,4 @@
-"""The documentation site: `make docs`. It asks no other host for anything, when built or when read."""
+"""The documentation site, made by `make docs`. It asks no other host for anything."""
 
 from __future__ import annotations
 

@@ -58,5 +58,5 @@ def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
         def read_text(self, encoding: str | None = None) -> str:
             return "```bash\ntrue\n```\n\n```python\nraise SystemExit(3)\n```\n"
 
-    with pytest.raises(AssertionError, match="no_such_page.md:5"):
+    with pytest.raises(AssertionError, match=r"no_such_page\.md:5"):
         run(Page(page), directory)
