@@ -73,7 +73,7 @@ def _signature(name: str, value: Any) -> str:
         return ""
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
     short = str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
-    short = re.sub(r"<factory>|<[^>]*>", "…", short)
+    short = re.sub(r"<factory>|<[^>]*>", "...", short)
     word = "class " if inspect.isclass(value) else "def "
     return f"```python\n{word}{name}{short}\n```"
 

@@ -107,3 +107,9 @@ def run(page: Path, directory: Path) -> int:
             )
             assert ended.returncode == 0, f"{where}\n{block.code}\n{ended.stdout}\n{ended.stderr}"
     return done
+
+
+if __name__ == "__main__":  # python tests/docs/doc_pages.py docs/tutorials/alloy.md DIRECTORY
+    made = Path(sys.argv[2])
+    made.mkdir(parents=True)
+    print(f"{run(Path(sys.argv[1]).resolve(), made.resolve())} blocks of {sys.argv[1]} were run")
