@@ -16,7 +16,7 @@ from nugget.campaign.run import Campaign, with_execution
 from nugget.campaign.summary import grouped, has_reference, summarise
 from nugget.cli._common import progress, table
 from nugget.cli._search import graceful_stop, read_settings
-from nugget.cli.search import _setting
+from nugget.cli._values import setting
 from nugget.evaluation.executors import make_executor
 from nugget.report.campaign_live import make_campaign_view
 from nugget.structures.files import replacing, write_atomically
@@ -36,7 +36,7 @@ def begin(
     trust: bool = False,
 ) -> Campaign:
     """A new campaign from the options of the command line."""
-    more = dict(_setting(text) for text in settings)
+    more = dict(setting(text) for text in settings)
     config, base, _ = read_settings(target, {**changed, **more}, trust)
     return Campaign.create(config, read_vary(vary), repeats, out, base)
 

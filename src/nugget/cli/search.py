@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit
+from nugget.cli._values import setting
 
 INTERRUPTED = 130  # as shells number an end by Ctrl-C
 _FREE = {"search.budget", "search.stop_when"}  # what --resume may change
@@ -86,7 +86,7 @@ def search(
         f"search.{k}": None if v is None else str(Path(v).absolute()) for k, v in files.items()
     }
     changed = {key: value for key, value in (changed | absolute).items() if value is not None}
-    changed |= dict(_setting(text) for text in settings or [])
+    changed |= dict(setting(text) for text in settings or [])
     if replay is not None:
         if target is not None or resume is not None or out is not None or changed:
             raise NuggetError(
@@ -117,18 +117,3 @@ def search(
         raise typer.Exit(INTERRUPTED)
     if result.best is None:
         raise typer.Exit(1)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, with a value as in TOML; what is none is taken as text."""
-    import tomllib
-
-    from nugget.errors import NuggetError
-
-    key, equals, value = text.partition("=")
-    if not equals or "." not in key:
-        raise NuggetError(f"--set {text}: write section.option=value, as search.hops=2.")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()

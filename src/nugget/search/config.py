@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -200,6 +200,12 @@ def read_config(path: Path) -> Config:
     return make_config(settings, str(path))
 
 
+def sections_of(option: str) -> list[str]:
+    """The sections that have an option of this name."""
+    sections = Config.model_fields.items()
+    return [name for name, field in sections if option in field.annotation.model_fields]  # type: ignore[union-attr]
+
+
 def write_config(config: Config, *, comments: bool = True) -> str:
     """The settings as TOML, each with its description as a comment."""
     blocks = []
@@ -210,7 +216,7 @@ def write_config(config: Config, *, comments: bool = True) -> str:
         tables = []
         for key, field in type(block).model_fields.items():
             value = getattr(block, key)
-            note = f"  # {field.description}" if comments else ""
+            note = f"  # {field.description}{_permitted(field)}" if comments else ""
             if isinstance(value, dict) and value:
                 entries = [f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()]
                 head = f"# {field.description}\n" if comments else ""
@@ -222,6 +228,13 @@ def write_config(config: Config, *, comments: bool = True) -> str:
         blocks.append("\n".join(lines))
         blocks.extend(tables)
     return "\n\n".join(blocks) + "\n"
+
+
+def _permitted(field: Any) -> str:
+    """The permitted values of a setting that has a list of them, and limits of numbers."""
+    if get_origin(field.annotation) is Literal:
+        return f"; one of {', '.join(get_args(field.annotation))}"
+    return ""
 
 
 _RENAMED = {
@@ -247,5 +260,8 @@ def _explain(problem: Any) -> str:
     if where in _RENAMED:
         return f"{where} is not an option; did you mean {_RENAMED[where]!r}?"
     near = difflib.get_close_matches(str(key), known, n=1)
+    if not parents and (homes := sections_of(str(key))):
+        # A bare key, as in `kappa = 4` at the top of the file.
+        return f"{where} is not a section; did you mean {key} below [{homes[0]}]?"
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return f"{where} is not an option; {hint}"
