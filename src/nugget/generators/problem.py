@@ -135,6 +135,20 @@ class Problem:
         check_cell(np.asarray(empty.cell.array), problem.min_ratio * problem.radii)
         return problem
 
+    def drawn(
+        self, rng: np.random.Generator, parents: Sequence[Atoms]
+    ) -> tuple[Problem, Sequence[Atoms]]:
+        """What the next candidate is made for, and from which known structures."""
+        return self, parents
+
+    def learned(self, images: Sequence[Atoms], energies: Sequence[float]) -> Problem:
+        """What evaluated structures teach about the problem: nothing where the cell is given."""
+        return self
+
+    def lacking(self, images: Sequence[Atoms]) -> Problem:
+        """What must be evaluated before all else, when these are known; else the whole problem."""
+        return self
+
     @property
     def n_fixed(self) -> int:
         """Number of template atoms, which come first."""

@@ -58,7 +58,8 @@ class LiveView(Drawn):
         parts: list[RenderableType] = [self._headline(records)]
         if status is not None and any(record.ok for record in records):
             # 16 lines are taken by all the rest, and one must stay free below.
-            parts += _plot(records, self.budget, width, min(max(console.height - 17, 3), 12))
+            height = min(max(console.height - 17, 3), 12)
+            parts += _plot(status, records, self.budget, width, height)
             parts.append(_tables(status, records, wide=width >= 72))
         if status is not None and status.polishing and not self._done:
             parts.append(Text(polish_line(status), style="magenta"))
@@ -83,9 +84,11 @@ class LiveView(Drawn):
         return headline(where, done, self.budget, clock)
 
 
-def _plot(records: Sequence[Record], budget: int, width: int, height: int) -> list[RenderableType]:
+def _plot(
+    status: Status, records: Sequence[Record], budget: int, width: int, height: int
+) -> list[RenderableType]:
     margin = 11
-    energies = [record.energy if record.ok else None for record in records]
+    energies = [status.learner.value(record) if record.ok else None for record in records]
     canvas, low, high = energy_plot(energies, budget, max(width - margin, 10), height)
     lines: list[RenderableType] = []
     for k, (row, on_line) in enumerate(zip(canvas.text(), canvas.line, strict=True)):
@@ -98,7 +101,7 @@ def _plot(records: Sequence[Record], budget: int, width: int, height: int) -> li
 
 
 def _tables(status: Status, records: Sequence[Record], wide: bool) -> RenderableType:
-    left, right = _facts(status, records), _generators(records)
+    left, right = _facts(status, records), _generators(status, records)
     if not wide:
         return left
     both = Table.grid(expand=True, padding=(0, 1))
@@ -109,13 +112,14 @@ def _tables(status: Status, records: Sequence[Record], wide: bool) -> Renderable
 
 
 def _facts(status: Status, records: Sequence[Record]) -> Table:
-    best, last = status.learner.best, records[-1]
+    learner, last = status.learner, records[-1]
+    best, unit = learner.best, learner.goal.unit
     assert best is not None
     found = quality(records)
     rows = [
-        ("best", Text(f"{best.energy:.4f} eV", style="bold green")),
+        ("best", Text(f"{learner.value(best):.4f} {unit}", style="bold green")),
         ("", Text(f"evaluation {best.iteration + 1}, {best.generator}")),
-        ("last", _last(last, best)),
+        ("last", _last(status, last, best)),
         ("model error", Text("no model yet")),
         ("calibration", Text("–")),
         ("failures", Text(counted(failures(records)))),
@@ -134,12 +138,14 @@ def _facts(status: Status, records: Sequence[Record]) -> Table:
     return table
 
 
-def _last(record: Record, best: Record) -> Text:
+def _last(status: Status, record: Record, best: Record) -> Text:
     if not record.ok:
         return Text(f"{record.failure}: {' '.join(record.reason.split())}", style="red")
     if record is best:
         return Text("the best so far", style="green")
-    return Text(f"{record.energy - best.energy:+.3f} eV, {record.generator}")
+    learner = status.learner
+    apart = learner.value(record) - learner.value(best)
+    return Text(f"{apart:+.3f} {learner.goal.unit}, {record.generator}")
 
 
 def _part(seconds: float, status: Status) -> str:
@@ -147,12 +153,13 @@ def _part(seconds: float, status: Status) -> str:
     return f"{duration(seconds)} ({seconds / total:.0%})" if total > 0 else duration(seconds)
 
 
-def _generators(records: Sequence[Record]) -> Table:
+def _generators(status: Status, records: Sequence[Record]) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("generator", no_wrap=True)
     table.add_column("chosen", justify="right")
     table.add_column("best", justify="right")
-    for share in shares(records)[:9]:
+    learner = status.learner
+    for share in shares(records, learner.improved[: len(records)], learner.best)[:9]:
         style = "green" if share.last else ""
         table.add_row(share.name, str(share.chosen), str(share.best or "–"), style=style)
     return table

@@ -214,7 +214,7 @@ def read_config(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NuggetError(f"{path} is not valid TOML: {error}.") from None
     system = settings.get("system", {})
-    if isinstance(system, dict) and "formula" not in system:
+    if isinstance(system, dict) and not {"formula", "compositions"} & set(system):
         what = "no system.formula" if settings else "no settings"
         raise NuggetError(
             f'{path} holds {what}: say what is searched for, as formula = "Au20" below [system].'
