@@ -91,7 +91,7 @@ class SearchPage:
         """A model for numbers per atom, once the search has ended: fitting costs time."""
         known = [*self.records, *news]
         if self.state.doing == "running":
-            self._model, self._no_model = None, ""
+            self._model, self._no_model, self._modelled = None, "", -1
         elif len(known) != self._modelled:
             self._model, self._no_model = try_model(self.config, self.directory, known, self.trust)
             self._modelled = len(known)
