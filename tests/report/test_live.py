@@ -22,6 +22,7 @@ from nugget.report.digest import (
 )
 from nugget.report.live import LiveView, PlainView, make_view
 from nugget.search.goal import LowestEnergy
+from nugget.search.stop import Confidence
 from nugget.search.store import Record
 
 
@@ -46,9 +47,10 @@ def status(
 ) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
+    meetings = SimpleNamespace(confidence=lambda: Confidence(4, 0))
     learner = SimpleNamespace(
-        records=records, best=best, scale=scale, improved=improved(records), goal=LowestEnergy(),
-        value=lambda record: record.energy,
+        records=records, best=best, bars=SimpleNamespace(scale=scale), meetings=meetings,
+        improved=improved(records), goal=LowestEnergy(), value=lambda record: record.energy,
     )  # fmt: skip
     return SimpleNamespace(
         learner=learner,
@@ -200,7 +202,7 @@ def test_picture_tells():
     for part in (
         "Au2 · emt · runs/x", "evaluation 6 of 20", "33 s left", "-1.7000 eV",
         "evaluation 5, symmetric", "116.7 meV/atom (last 3)", "rms z 1.19", "σ × 0.80",
-        "1 (timeout 1)", "10 s (25%)", "30 s (75%)", "Stopping.",
+        "1 (timeout 1)", "10 s (25%)", "30 s (75%)", "Stopping.", "83% likely the lowest",
     ):  # fmt: skip
         assert part in text, part
     assert any("symmetric" in line and line.split()[-3:-1] == ["2", "2"] for line in lines)
