@@ -28,8 +28,9 @@ from nugget.onthefly.vibrations import imaginary_modes
 from nugget.relax.learning import LearningRelaxation
 from nugget.structures.files import locked
 from nugget.structures.io import write_images
+from nugget.structures.sealed import write_sealed
 
-MODEL, PATH = "learned.model", "path.extxyz"
+MODEL, PATH, RESULT = "learned.model", "path.extxyz", "result.json"
 # A band is followed while σ of its forces is below this many allowed errors.
 _FAR = 2.0
 # Where the engine is called before there is a model: shares of the path.
@@ -68,6 +69,11 @@ class NEBResult:
         if self.saddle is None:
             return float("nan")
         return float(self.saddle.atoms.get_potential_energy() - self.start.get_potential_energy())
+
+    @property
+    def image(self) -> int | None:
+        """The image of the path that is the saddle."""
+        return None if self.saddle is None else self.saddle.image
 
     @property
     def reaction_energy(self) -> float:
@@ -109,6 +115,7 @@ class NEBRun:
             result, model = find_path(self.start, self.end, engine, self.config, watch)
             finish(self.directory, MODEL, model)
             write_images(self.directory / PATH, path_images(result.band))
+            write_sealed(self.directory / RESULT, {"image": result.image, **report_of(result)})
         return result
 
 
