@@ -112,7 +112,7 @@ def test_a_page_asks_nobody():
     assert "unsafe" not in html
     assert "http://" not in html
     assert "https://" not in html
-    assert "connect-src 'self'" in page("t", [], live="news")
+    assert "connect-src 'self'" in page("t", [], live={"address": "news"})
 
 
 @pytest.mark.parametrize("kind", ["min", "rms"])

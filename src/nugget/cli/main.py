@@ -31,7 +31,9 @@ from nugget.cli.md import md
 from nugget.cli.neb import neb
 from nugget.cli.predict import predict
 from nugget.cli.relax import relax
+from nugget.cli.report import report
 from nugget.cli.search import search
+from nugget.cli.watch import watch
 
 COMMANDS = (
     search,
@@ -39,6 +41,8 @@ COMMANDS = (
     md,
     neb,
     campaign,
+    report,
+    watch,
     init,
     engines,
     fit,
@@ -98,6 +102,11 @@ def main(
         nugget search Au20
         nugget init Cu5Au8 -o settings.toml
         nugget engines
+
+    Look at a search, afterwards or while it runs:
+
+        nugget report runs/Au20-seed0
+        nugget watch runs/Au20-seed0
 
     Relax structures with the same engines, in a third of the usual evaluations:
 

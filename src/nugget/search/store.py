@@ -186,7 +186,7 @@ class Store:
         """All evaluations, in order."""
         try:
             rows = self._database.rows()
-            records = [_record(*row) for row in rows if POLISH not in row[1]]
+            records = [read_record(*row) for row in rows if POLISH not in row[1]]
         except (KeyError, TypeError) as error:
             raise NuggetError(f"{self._database.path} is not a search's: {error}.") from error
         for wrong in _impossible(records):
@@ -280,7 +280,7 @@ def _impossible(records: Sequence[Record]) -> Iterator[str]:
             yield f"evaluation {record.iteration} has neither an energy nor a failure"
 
 
-def _record(atoms: Atoms, pairs: dict[str, Any], data: dict[str, Any]) -> Record:
+def read_record(atoms: Atoms, pairs: dict[str, Any], data: dict[str, Any]) -> Record:
     columns = {name: pairs[name] for name in _COLUMNS if name in pairs}
     text = {name: data[name] for name in _DATA if name in data}
     return Record(atoms=atoms, **columns, **text)

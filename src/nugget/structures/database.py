@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import sqlite3
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import ase.db
 import numpy as np
 from ase import Atoms
+from ase.db.sqlite import SQLite3Database
 
 from nugget.errors import NuggetError
 from nugget.structures.files import replacing
@@ -21,13 +25,27 @@ _RESULTS = ("energy", "forces", "stress")
 _REMEDY = "bring it back from a copy, or begin anew elsewhere"
 
 
+Row = tuple[Atoms, dict[str, Any], dict[str, Any]]  # structure, key-value pairs, data
+
+
+class _ReadOnly(SQLite3Database):
+    """Never writes, not even an empty file where there is none."""
+
+    def _connect(self) -> sqlite3.Connection:
+        address = f"file:{quote(str(Path(str(self.filename)).absolute()))}?mode=ro"
+        return sqlite3.connect(address, uri=True, timeout=20)
+
+
 class Database:
     """Structures with results in an SQLite file of ASE's; each row carries a digest."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
         # ASE would wait for ever for the lock file of a process that was killed.
-        self._database = ase.db.connect(path, type="db", use_lock_file=False)
+        if read_only:
+            self._database = _ReadOnly(str(path), use_lock_file=False)
+        else:
+            self._database = ase.db.connect(path, type="db", use_lock_file=False)
 
     @classmethod
     def create(cls, path: Path, metadata: Mapping[str, Any]) -> Database:
@@ -36,16 +54,24 @@ class Database:
             try:
                 with ase.db.connect(partial, type="db", use_lock_file=False) as database:
                     # Plain text: ASE makes arrays of lists of numbers.
-                    database.metadata = {"nugget": json.dumps(metadata)}
+                    texts = {"nugget": metadata, "versions": versions()}
+                    database.metadata = {key: json.dumps(value) for key, value in texts.items()}
             except sqlite3.Error as error:
                 raise NuggetError(f"{path} could not be written: {error}.") from error
         return cls(path)
 
     def metadata(self) -> dict[str, Any]:
         """What `create` was given; nothing if an earlier version made the database."""
+        return self._metadata("nugget")
+
+    def versions(self) -> dict[str, str]:
+        """Packages and their versions when the database was made; nothing if it is older."""
+        return self._metadata("versions")
+
+    def _metadata(self, name: str) -> dict[str, Any]:
         try:
             self._check()
-            return dict(json.loads(self._database.metadata.get("nugget", "{}")))
+            return dict(json.loads(self._database.metadata.get(name, "{}")))
         except Exception as error:
             raise self._damaged(error) from error
 
@@ -57,22 +83,27 @@ class Database:
         except sqlite3.Error as error:
             raise NuggetError(f"{self.path} could not be written: {error}.") from error
 
-    def rows(self) -> list[tuple[Atoms, dict[str, Any], dict[str, Any]]]:
+    def rows(self) -> list[Row]:
         """Structures, key-value pairs and data of all rows, in the order of writing."""
+        return [row for _, row in self.rows_after(0)]
+
+    def rows_after(self, last: int) -> list[tuple[int, Row]]:
+        """Rows with greater numbers than `last`, with their numbers."""
         try:
-            self._check()
-            rows = list(self._database.select(sort="id"))
-            found = [(row.toatoms(), dict(row.key_value_pairs), dict(row.data)) for row in rows]
+            if not last:
+                self._check()
+            rows = list(self._database.select(f"id>{last}", sort="id"))
+            parts = [(row.toatoms(), dict(row.key_value_pairs), dict(row.data)) for row in rows]
         except Exception as error:  # ASE's parsing may stumble over anything
             raise self._damaged(error) from error
-        for k, (atoms, pairs, data) in enumerate(found):
+        for row, (atoms, pairs, data) in zip(rows, parts, strict=True):
             digest = data.pop(_DIGEST, None)
             if digest is not None and digest != _digest(atoms, pairs, data):
-                raise NuggetError(f"{self.path} is damaged: row {k + 1} was changed; {_REMEDY}.")
-        return found
+                raise NuggetError(f"{self.path} is damaged: row {row.id} was changed; {_REMEDY}.")
+        return [(int(row.id), part) for row, part in zip(rows, parts, strict=True)]
 
     def _check(self) -> None:
-        connection = sqlite3.connect(self.path)
+        connection = self._database._connect()
         try:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'systems'")
@@ -86,6 +117,17 @@ class Database:
     def _damaged(self, error: Exception) -> NuggetError:
         reason = " ".join(str(error).split()) or type(error).__name__
         return NuggetError(f"{self.path} is damaged or no database ({reason}); {_REMEDY}.")
+
+
+def versions() -> dict[str, str]:
+    """What results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("nugget-gp", "numpy", "scipy", "numba", "ase", "vesin", "spglib", "tblite"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from its source, or not installed
+            continue
+    return found
 
 
 def _digest(atoms: Atoms, pairs: Mapping[str, Any], data: Mapping[str, Any]) -> str:

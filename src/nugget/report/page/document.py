@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib import resources
@@ -31,12 +31,12 @@ def page(
     subtitle: str = "",
     badge: tuple[str, str] | None = None,
     footer: str = "",
-    live: str | None = None,
+    live: Mapping[str, Any] | None = None,
 ) -> str:
     """The HTML of a page.
 
-    `badge` is a word beside the title and its kind: good, busy, bad or plain. `live` is the address
-    that news are asked from, for pages that are served.
+    `badge` is a word beside the title and its kind: good, busy, bad or plain. `live` is for pages
+    that are served: the `address` of news, and the `session` and `revision` that the page holds.
     """
     spec: dict[str, Any] = {
         "title": title,

@@ -71,11 +71,14 @@ def diagonal() -> Section:
 def axis(
     label: str = "",
     scale: Scale = "linear",
-    relative: bool = False,
+    relative: bool | str = False,
     limits: tuple[float | None, float | None] | None = None,
     robust: bool = False,
 ) -> Section:
-    """`relative`: above the lowest value. `robust`: few far values do not stretch the axis."""
+    """`relative`: above the lowest value, or above the lowest one of the column of that name.
+
+    `robust`: few far values do not stretch the axis.
+    """
     return _without_none(
         label=label, scale=scale, relative=relative or None, robust=robust or None,
         limits=None if limits is None else list(limits),

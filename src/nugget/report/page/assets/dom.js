@@ -78,3 +78,10 @@ const speaker = el("div", { class: "unseen", "aria-live": "polite" });
 function say(text) {
   speaker.textContent = text;
 }
+
+// What a section has registered is taken back when another takes its place.
+let disposers = [];
+function listen(set, action) {
+  set.add(action);
+  disposers.push(() => set.delete(action));
+}

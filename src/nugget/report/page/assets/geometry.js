@@ -91,3 +91,17 @@ function cellEdges(cell) {
   for (let n = 0; n < 8; n++) for (const bit of [1, 2, 4]) if (!(n & bit)) edges.push([corners[n], corners[n | bit]]);
   return edges;
 }
+
+// The centre of the smallest ball around points, nearly: steps towards the farthest one.
+function enclosing(points) {
+  const center = [0, 1, 2].map((i) => points.reduce((sum, p) => sum + p[i], 0) / points.length);
+  for (let n = 2; n < 60; n++) {
+    let far = center, most = -1;
+    for (const p of points) {
+      const d = (p[0] - center[0]) ** 2 + (p[1] - center[1]) ** 2 + (p[2] - center[2]) ** 2;
+      if (d > most) [far, most] = [p, d];
+    }
+    for (let i = 0; i < 3; i++) center[i] += (far[i] - center[i]) / n;
+  }
+  return center;
+}

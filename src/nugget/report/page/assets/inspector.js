@@ -1,5 +1,6 @@
 // The structure that is looked at, with its facts: beside the page, or at the foot of a phone.
 
+const itemFacts = new Map(); // facts of structures that stand in galleries
 const valueNames = { element: "element" }; // how numbers per atom are called
 
 function modesOf(frame) {
@@ -71,6 +72,9 @@ class Inspector {
         if (column.shown === false || value === null || value === undefined || value === "") continue;
         this.facts.append(el("div", {}, el("dt", { text: column.label }), el("dd", { text: `${formatCell(value, column.digits)}${column.unit ? ` ${column.unit}` : ""}` })));
       }
+    }
+    for (const [label, value] of found ? [] : itemFacts.get(structure) ?? []) {
+      this.facts.append(el("div", {}, el("dt", { text: label }), el("dd", { text: value })));
     }
     const modes = modesOf(frame);
     if (modes.join() !== this.modes?.join()) {

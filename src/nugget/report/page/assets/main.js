@@ -13,14 +13,24 @@ const themeButton = el("button", {
 });
 
 const main = el("main", {});
-let places = [];
+const places = [];
 
 // Another section in the same place; where the reader is stays where it is.
 function replaceSection(place, part) {
-  const made = makeSection(part);
-  if (places[place]) places[place].replaceWith(made);
-  else main.append(made);
-  places[place] = made;
+  const before = places[place];
+  spec.sections[place] = part;
+  for (const dispose of before?.disposers ?? []) dispose();
+  disposers = [];
+  const node = makeSection(part);
+  if (before) before.node.replaceWith(node);
+  else main.append(node);
+  places[place] = { node, disposers };
+  disposers = [];
+}
+
+// What is shown before anything was clicked: the first of a gallery, or the first of all.
+function firstStructure() {
+  return spec.sections.find((part) => part.kind === "gallery")?.items[0]?.structure ?? 0;
 }
 
 function build() {
@@ -39,12 +49,10 @@ function build() {
     const inspector = new Inspector();
     layout.classList.add("with-inspector");
     layout.append(inspector.node);
-    const first = spec.first ?? spec.sections.find((part) => part.kind === "gallery")?.items[0]?.structure ?? 0;
-    if (store.frames.length) select(first);
-    else dataListeners.add(() => store.selected === null && select(0));
+    select(firstStructure());
   }
   if (spec.footer) document.body.append(el("footer", { class: "quiet", text: spec.footer }));
-  if (spec.live) setTimeout(poll, 1000);
+  if (spec.live) setTimeout(poll, PAUSE / 2);
   document.documentElement.dataset.ready = "yes";
 }
 

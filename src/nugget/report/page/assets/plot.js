@@ -21,11 +21,12 @@ class Plot {
     this.redraw = oncePerFrame(() => this.draw());
     this.canvas.onresized = this.redraw;
     watchSize.observe(this.canvas);
-    themed.add(() => { this.makeLegend(); this.redraw(); });
-    selectListeners.add(() => this.redraw());
+    listen(themed, () => { this.makeLegend(); this.redraw(); });
+    listen(selectListeners, () => this.redraw());
     addPlotInput(this);
     this.refresh();
     plots.push(this);
+    disposers.push(() => plots.splice(plots.indexOf(this), 1));
   }
 
   chooser() {
@@ -52,20 +53,27 @@ class Plot {
     this.coloring = new Coloring(this.table, this.colorBy);
     const layer = this.part.layers.find((one) => one.kind === "points");
     const main = layer ?? this.part.layers.find((one) => one.kind === "line");
-    const values = main ? this.column(main.y) : [];
-    this.offset = this.yAxis.relative ? Math.min(...finite(values), Infinity) : 0;
-    if (!Number.isFinite(this.offset)) this.offset = 0;
+    this.offset = this.lowestOf(this.yAxis.relative, main?.y);
+    this.xOffset = this.lowestOf(this.xAxis.relative, main?.x);
     this.points = [];
     if (layer) {
       const x = this.column(layer.x), y = this.column(layer.y), bar = layer.error ? this.column(layer.error) : [];
       for (let row = 0; row < x.length; row++) {
         if (typeof x[row] !== "number" || typeof y[row] !== "number") continue;
-        this.points.push({ row, x: x[row], y: y[row] - this.offset, error: bar[row] ?? null });
+        this.points.push({ row, x: x[row] - this.xOffset, y: y[row] - this.offset, error: bar[row] ?? null });
       }
     }
     this.auto = this.limits();
     this.makeLegend();
     this.redraw();
+  }
+
+  // What is subtracted: the lowest value of a column, if an axis asks for it.
+  lowestOf(relative, own) {
+    if (!relative) return 0;
+    let low = Infinity;
+    for (const v of this.column(relative === true ? own : relative)) if (typeof v === "number" && v < low) low = v;
+    return Number.isFinite(low) ? low : 0;
   }
 
   column(name) {
@@ -202,7 +210,7 @@ class Plot {
     if (layer.kind === "line") {
       const x = this.column(layer.x), y = reduced(this.column(layer.y), layer.reduce);
       points = x.map((v, k) => (typeof v === "number" && typeof y[k] === "number"
-        ? [this.sx.pixel(v), this.sy.pixel(y[k] - this.offset)] : null));
+        ? [this.sx.pixel(v - this.xOffset), this.sy.pixel(y[k] - this.offset)] : null));
       if (layer.reduce) points = points.filter(Boolean);
       context.strokeStyle = theme.best;
     } else if (layer.kind === "curve") {
@@ -222,17 +230,17 @@ class Plot {
     for (const p of shown) {
       const { color, shape } = this.coloring.style(p.row);
       const [x, offX] = this.sx.held(p.x), [y, offY] = this.sy.held(p.y);
-      if (offX && this.view) continue;
-      if (offY && this.view) continue;
-      if (p.error !== null && !offY) {
+      const off = offX || offY;
+      if (off && this.view) continue;
+      if (p.error !== null && !off) {
         context.globalAlpha = crowd ? 0.2 : 0.45;
         context.strokeStyle = color;
         context.lineWidth = 1.2;
         path(context, [[x, this.sy.pixel(p.y - p.error)], [x, this.sy.pixel(p.y + p.error)]]);
         context.stroke();
       }
-      trace(context, offY ? "up" : shape, x, y, r);
-      context.globalAlpha = offY ? 0.35 : crowd ? 0.62 : 0.85;
+      trace(context, off ? (offY && y > this.box.top + 1 ? "down" : offY ? "up" : "diamond") : shape, x, y, r);
+      context.globalAlpha = off ? 0.35 : crowd ? 0.62 : 0.85;
       context.fillStyle = color;
       context.fill();
       context.globalAlpha = 1;

@@ -16,12 +16,18 @@ function makeSection(part) {
 
 makers.text = (part) => el("div", {}, part.paragraphs.map((text) => el("p", { text })));
 
+// The unit after a number is written small.
+function withUnit(value) {
+  const [, number, unit] = /^([+\-\u2212]?[\d.]+)\s+(.+)$/.exec(value) ?? [];
+  return number ? el("dd", {}, number, " ", el("small", { text: unit })) : el("dd", { text: value });
+}
+
 makers.figures = (part) => el("dl", { class: "cards" }, part.items.map(([label, value, note]) =>
-  el("div", { class: "card" }, el("dt", { text: label }), el("dd", { text: value }), note ? el("p", { class: "quiet", text: note }) : null)));
+  el("div", { class: "card" }, el("dt", { text: label }), withUnit(value), note ? el("dd", { class: "quiet", text: note }) : null)));
 
 makers.plot = (part) => {
   const plot = new Plot(part);
-  refreshers.add(() => plot.refresh());
+  listen(refreshers, () => plot.refresh());
   return plot.node;
 };
 

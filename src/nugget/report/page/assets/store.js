@@ -3,7 +3,6 @@
 const spec = JSON.parse(document.getElementById("page-data").textContent);
 const store = { frames: [], elements: {}, data: {}, selected: null };
 const selectListeners = new Set();
-const dataListeners = new Set(); // called after news
 
 function unpack(text, kind) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

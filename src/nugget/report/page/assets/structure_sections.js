@@ -23,7 +23,9 @@ function galleryCard(item) {
   const facts = el("dl", { class: "facts" }, item.facts.map(([label, value]) => el("div", {}, el("dt", { text: label }), el("dd", { text: value }))));
   const open = el("button", { type: "button", class: "link", text: item.title, onclick: () => select(item.structure, viewer) });
   const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, downloads(() => item.structure));
-  selectListeners.add((structure) => node.classList.toggle("chosen", structure === item.structure));
+  node.classList.toggle("chosen", store.selected === item.structure);
+  listen(selectListeners, (structure) => node.classList.toggle("chosen", structure === item.structure));
+  itemFacts.set(item.structure, item.facts);
   return { viewer, node };
 }
 
@@ -50,10 +52,11 @@ makers.film = (part) => {
     } else playing = setInterval(() => show((Number(slider.value) + 1) % list.length), 80);
     play.textContent = playing ? "pause" : "play";
   } });
-  selectListeners.add((structure) => {
+  listen(selectListeners, (structure) => {
     const k = list.indexOf(structure);
     if (k >= 0 && k !== Number(slider.value)) show(k);
   });
+  disposers.push(() => clearInterval(playing));
   if (list.length) show(0);
   return el("div", { class: "film" }, viewer.node, el("div", { class: "tools" }, play, slider, label, downloads(() => viewer.structure)));
 };

@@ -39,9 +39,10 @@ class Viewer {
     this.redraw = oncePerFrame(() => this.draw());
     this.canvas.onresized = this.redraw;
     watchSize.observe(this.canvas);
-    themed.add(this.redraw);
+    listen(themed, this.redraw);
     addViewerInput(this);
     viewers.push(this);
+    disposers.push(() => viewers.splice(viewers.indexOf(this), 1));
   }
 
   show(structure, keepView = false) {
@@ -63,7 +64,7 @@ class Viewer {
     this.rotation = firstView(this.frame);
     this.zoom = 1;
     const periodic = this.frame.pbc.every(Boolean);
-    this.repeat = periodic && this.frame.numbers.length < 4 ? 2 : 1;
+    this.repeat = periodic && this.frame.numbers.length <= 4 ? 2 : 1;
     if (this.atoms) this.build();
   }
 
@@ -73,9 +74,7 @@ class Viewer {
     this.edges = this.frame.pbc.some(Boolean) ? cellEdges(this.frame.cell) : [];
     const all = this.atoms.map((a) => [a.x, a.y, a.w]);
     if (this.frame.pbc.every(Boolean)) for (const edge of this.edges) all.push(...edge);
-    const low = [0, 1, 2].map((i) => Math.min(...all.map((p) => p[i])));
-    const high = [0, 1, 2].map((i) => Math.max(...all.map((p) => p[i])));
-    this.center = low.map((v, i) => (v + high[i]) / 2);
+    this.center = enclosing(all);
     this.size = 1.3 + Math.max(...all.map((p) => Math.hypot(...p.map((v, i) => v - this.center[i]))));
     this.redraw();
   }

@@ -1,0 +1,155 @@
+"""The lowest distinct structures of a search, polished ones before others, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ase import Atoms
+
+from nugget.identity.crystal import conventional
+from nugget.identity.point_group import point_group
+from nugget.report.page import Structures, sections
+from nugget.report.page.sections import Section
+from nugget.report.search_page.atom_values import NAMES, AtomModel, forces_of
+from nugget.search.goal import Goal
+from nugget.search.polish_step import PolishStep, energy_of, lowest_steps
+from nugget.search.store import Record
+from nugget.structures.symmetry import space_group_of
+
+COUNT = 6
+#: Symmetry is looked for in structures of at most so many atoms.
+MOST_ATOMS = 150
+_CONVERGED = 0.05  # eV/Å, as polishing asks for
+
+
+@dataclass(frozen=True, eq=False)
+class Low:
+    """A low structure, as it was evaluated or after it was relaxed with the engine."""
+
+    atoms: Atoms
+    value: float
+    start: int  # iteration of the evaluation that it is, or that it was relaxed from
+    polished: bool
+
+
+def lowest(
+    records: Sequence[Record], steps: Sequence[PolishStep], goal: Goal, count: int = COUNT
+) -> list[Low]:
+    """The lowest ones that differ."""
+    relaxed = lowest_steps(steps)
+    pool = []
+    for start, atoms in relaxed.items():
+        # A relaxation may end where it began.
+        first = [r.atoms for r in records if r.iteration == start and r.ok]
+        best = min([atoms, *first], key=lambda one: goal.value(one, energy_of(one)))
+        pool.append(Low(best, goal.value(best, energy_of(best)), start, True))
+    pool += [
+        Low(record.atoms, goal.value(record.atoms, record.energy), record.iteration, False)
+        for record in records
+        if record.ok and record.iteration not in relaxed
+    ]
+    pool.sort(key=lambda one: (one.value, one.start))
+    known = goal.memory(coarse=True)
+    chosen: list[Low] = []
+    for one in pool[: 20 * count]:  # what lies further up is not among the lowest
+        if len(chosen) == count:
+            break
+        if one.atoms not in known:
+            known.add(one.atoms)
+            chosen.append(one)
+    return chosen
+
+
+def symmetry(atoms: Atoms) -> tuple[str, str]:
+    """What it is called, and the symbol; empty where there is none to look for."""
+    if len(atoms) > MOST_ATOMS or not np.isfinite(atoms.positions).all():
+        return "", ""
+    if atoms.pbc.all():
+        return "space group", space_group_of(atoms)
+    return ("", "") if atoms.pbc.any() else ("point group", point_group(atoms))
+
+
+class Gallery:
+    """Adds low structures to a page, each once."""
+
+    def __init__(self, structures: Structures, goal: Goal) -> None:
+        self.structures, self.goal = structures, goal
+        self._made: dict[tuple[int, float, bool, bool], int] = {}
+        self._own: dict[tuple[int, float, bool], list[tuple[str, str]]] = {}
+
+    def section(
+        self, low: Sequence[Low], rows: Sequence[int], model: AtomModel | None, why: str
+    ) -> Section:
+        """Side by side; `rows` are the structures of the evaluations."""
+        items = [
+            sections.item(self._number(one, rows, model), _title(k, one), self._facts(one, low))
+            for k, one in enumerate(low)
+        ]
+        caption = "Relaxed with the engine, or as evaluated where it says so."
+        if model is not None:
+            caption += (
+                " Energies of atoms are those of a model fitted to the evaluations, against the "
+                "mean of their element; σ is what it does not know about them."
+            )
+        if why:
+            caption += f" No energies per atom: {why}"
+        return sections.gallery(
+            items, title="The lowest structures", values=NAMES, caption=caption,
+            empty="No evaluation has succeeded yet.",
+        )  # fmt: skip
+
+    def _number(self, one: Low, rows: Sequence[int], model: AtomModel | None) -> int:
+        key = (one.start, one.value, one.polished, model is not None)
+        if key not in self._made:
+            crystal = one.atoms.pbc.all()
+            if not one.polished and not crystal and self._is_complete(rows[one.start], model):
+                return rows[one.start]
+            atoms = conventional(one.atoms) if crystal else one.atoms
+            values = {} if model is None else dict(model.values([atoms])[0])
+            if not crystal and (force := forces_of(one.atoms)) is not None:
+                values = {"force": force, **values}
+            energy = None if crystal else energy_of(one.atoms)
+            label = f"minimum {_origin(one)}" if one.polished else _origin(one)
+            self._made[key] = self.structures.add(atoms, label, values, energy)
+        return self._made[key]
+
+    def _is_complete(self, number: int, model: AtomModel | None) -> bool:
+        """Does the evaluation's own structure show all there is?"""
+        return model is None or "std" in self.structures.frames[number].get("values", {})
+
+    def _facts(self, one: Low, low: Sequence[Low]) -> list[tuple[str, str]]:
+        facts = [("E", f"{signed(one.value)} {self.goal.unit}")]
+        if one is not low[0]:
+            facts.append(("gap", f"+{one.value - low[0].value:.4f} {self.goal.unit}"))
+        key = (one.start, one.value, one.polished)
+        if key not in self._own:  # symmetry takes a while
+            self._own[key] = _own_facts(one)
+        return facts + self._own[key]
+
+
+def _own_facts(one: Low) -> list[tuple[str, str]]:
+    facts = []
+    if (force := forces_of(one.atoms)) is not None:
+        largest = float(np.max(force, initial=0.0))
+        facts.append(("fmax", f"{largest:.3f} eV/Å"))
+        if one.polished and largest > _CONVERGED:
+            facts.append(("converged", "no"))
+    kind, symbol = symmetry(one.atoms)
+    return [*facts, (kind, symbol)] if symbol else facts
+
+
+def signed(value: float, digits: int = 4) -> str:
+    """A number with a minus sign that is one."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _title(k: int, one: Low) -> str:
+    return f"{k + 1}. {_origin(one)}"
+
+
+def _origin(one: Low) -> str:
+    if one.start < 0:
+        return "from what was known before"
+    return f"{'from ' if one.polished else ''}evaluation {one.start + 1}"

@@ -1,0 +1,216 @@
+"""What the page of a search holds, taken from its directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from base64 import b64decode
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase.build import bulk
+from report_runs import HOSTILE, a_record, make_run, relaxed
+from typer.testing import CliRunner
+
+from nugget import SOAP
+from nugget.cli._search import read_settings
+from nugget.cli.main import app
+from nugget.errors import NuggetError
+from nugget.report.search_page import SearchPage
+from nugget.report.search_page.landscape import Landscape
+from nugget.report.search_page.minima import lowest, symmetry
+from nugget.report.search_page.provenance import command
+from nugget.search.config import make_config
+from nugget.search.goal import make_goal
+from nugget.search.polish_step import PolishStep
+from nugget.search.reader import Reader
+from nugget.search.store import DATABASE, End, Record, Store
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs") / "gold & <co>"
+    store = make_run(directory)
+    store.keep_end(End("finished", "the budget is used up", 12, 12))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def made(run: Path) -> SearchPage:
+    page = SearchPage(run)
+    assert page.read()
+    return page
+
+
+def test_columns_are_the_records(run, made):
+    records = Store(run).records()
+    found = made.data().columns
+    assert list(found["number"].values) == list(range(1, 13))
+    for k, record in enumerate(records):
+        assert found["value"].values[k] == (record.energy if record.ok else None)
+        assert found["generator"].values[k] == record.generator.replace("_", " ")
+        if record.ok and record.predicted is not None:
+            z = (record.energy - record.predicted) / (record.scale * record.std)
+            assert found["z"].values[k] == pytest.approx(z)
+            largest = np.linalg.norm(record.atoms.get_forces(), axis=1).max()
+            assert found["fmax"].values[k] == pytest.approx(largest)
+        else:
+            assert found["z"].values[k] is None
+    frame = made.structures.frames[made.data().structures[5]]
+    r = np.frombuffer(b64decode(frame["r"]), "<i4").reshape(-1, 3) * 1e-4
+    assert np.abs(r - records[5].atoms.positions).max() < 1e-4
+
+
+def test_lowest_structures_differ_and_the_relaxed_one_is_first(made):
+    gallery = next(part for part in made.sections() if part["kind"] == "gallery")
+    first = gallery["items"][0]
+    assert first["title"] == "1. from evaluation 1"
+    assert dict(first["facts"])["point group"] == "Oh"
+    gaps = [float(dict(item["facts"])["gap"].split()[0]) for item in gallery["items"][1:]]
+    assert gaps == sorted(gaps)
+    assert gaps[0] > 0
+    values = made.structures.frames[first["structure"]]["values"]
+    assert set(values) == {"force", "energy", "std"}
+
+
+def test_energies_of_atoms_add_up(made):
+    """Against the mean of the element, atoms of all evaluations have the mean zero."""
+    rows = [made.evaluations.rows[k] for k, record in enumerate(made.records) if record.ok]
+    frames = [made.structures.frames[row]["values"] for row in rows]
+    energies = [np.frombuffer(b64decode(values["energy"]), "<f4") for values in frames]
+    assert abs(np.concatenate(energies).mean()) < 1e-4
+    assert all((np.frombuffer(b64decode(v["std"]), "<f4") > 0).all() for v in frames)
+    total = np.array([e.sum() for e in energies])
+    true = np.array([record.energy for record in made.records if record.ok])
+    assert np.corrcoef(total, true)[0, 1] > 0.9
+
+
+def test_failures_keep_their_reasons_as_text(made):
+    table = next(p for p in made.sections() if p["kind"] == "table" and p["title"] == "Failures")
+    assert [row[0] for row in table["rows"]] == [4, 11, "relaxing 2"]
+    assert table["rows"][0][3] == f"it died: {HOSTILE}"
+    html = made.html()
+    assert html.count("<script") == 2
+    assert "<img" not in html
+
+
+def test_nothing_is_written(run):
+    before = {file.name: file.stat().st_mtime_ns for file in run.iterdir()}
+    page = SearchPage(run)
+    page.read()
+    page.html()
+    assert {file.name: file.stat().st_mtime_ns for file in run.iterdir()} == before
+
+
+def test_only_what_is_new_is_read(tmp_path):
+    store = make_run(tmp_path / "run", 4, polish=False)
+    reader = Reader(tmp_path / "run")
+    assert [len(part) for part in reader.news()] == [4, 0]
+    assert [len(part) for part in reader.news()] == [0, 0]
+    store.append(a_record(4, np.random.default_rng(1)))
+    records, steps = reader.news()
+    assert ([record.iteration for record in records], steps) == ([4], [])
+    assert not reader.replaced()
+    os.rename(tmp_path / "run" / DATABASE, tmp_path / "away")
+    assert reader.replaced()
+
+
+def test_what_a_search_is_doing(tmp_path):
+    store = make_run(tmp_path / "run", 2)
+    reader = Reader(tmp_path / "run")
+    assert reader.state().doing == "stopped"  # killed before it noted its end
+    with store.locked():
+        assert reader.state().doing == "running"
+        store.keep_pending([Record(-1, a_record(0, np.random.default_rng(0)).atoms, "melt")] * 3)
+        assert reader.state().in_flight == 3
+    store.keep_end(End("found", "the reference was found", 2, 9))
+    assert (reader.state().doing, reader.state().budget) == ("found", 9)
+    with pytest.raises(NuggetError, match="holds no search"):
+        Reader(tmp_path)
+
+
+def test_a_search_before_its_first_evaluation(tmp_path):
+    make_run(tmp_path / "run", 0, polish=False)
+    page = SearchPage(tmp_path / "run")
+    page.read()
+    assert "No evaluation has succeeded yet." in page.html()
+    (tmp_path / "run" / DATABASE).unlink()
+    page = SearchPage(tmp_path / "run")
+    page.read()
+    page.html()
+
+
+SETTINGS = [
+    {"system": {"formula": "Au20"}},
+    {"system": {"formula": "Cu5Au8"}, "engine": {"name": "emt", "options": {"asap_cutoff": True}}},
+    {"system": {"formula": "SiC", "kind": "crystal", "units": "2-3", "pressure": 5.0}},
+    {
+        "system": {"formula": "Au2", "kind": "bulk", "cell": [4.0, 4.1, 4.2]},
+        "search": {"generators": {"rattle": 2.0, "random_placement": 1.0}, "stop_when": 0.9},
+        "model": {"use_forces": False, "kernel_options": {"amplitude": 3.0}},
+    },
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s["system"]["formula"])
+def test_the_command_makes_the_same_settings(settings, tmp_path, monkeypatch):
+    config = make_config(settings)
+    words = shlex.split(shlex.join(command(config, tmp_path)))
+    seen = {}
+    monkeypatch.setattr("nugget.cli._search.begin", lambda *args: seen.update(args=args) or 1 / 0)
+    CliRunner().invoke(app, words[1:])
+    assert seen["args"][0] == config
+    assert read_settings("Au20", {})[0].system.formula == "Au20"
+
+
+def test_map_is_principal_components():
+    rng = np.random.default_rng(0)
+    images = [a_record(k, rng).atoms for k in range(8)]
+    soap = SOAP(["Au"])
+    chart = Landscape(soap)
+    chart.add(images[:6])
+    assert chart.turns == 1
+    first = list(chart.places[0])
+    chart.add(images[6:7])
+    assert chart.turns == 1
+    assert chart.places[0][:6] == first  # only further places
+    broken = images[7].copy()
+    broken.positions[0] = np.nan
+    chart.add([broken])
+    assert chart.turns == 2
+    assert chart.places[0][7] is None
+    x = np.array([soap.compute([atoms]).values.mean(axis=0) for atoms in images[:7]])
+    x -= x.mean(axis=0)
+    s = np.linalg.svd(x)[1]
+    places = np.array([column[:7] for column in chart.places])
+    assert np.allclose(np.linalg.norm(places, axis=1), s[:2], rtol=1e-6)
+
+
+def test_symmetry_of_crystals_and_slabs():
+    assert symmetry(bulk("Cu")) == ("space group", "Fm-3m (225)")
+    slab = bulk("Cu", cubic=True)
+    slab.pbc = (True, True, False)
+    assert symmetry(slab) == ("", "")
+    assert symmetry(bulk("Cu", cubic=True) * (4, 4, 4)) == ("", "")  # too many atoms
+
+
+def test_a_relaxation_that_ends_where_it_began():
+    goal = make_goal(make_config({"system": {"formula": "Au6"}}).system)
+    records = [Record(0, relaxed(), "rattle")]
+    worse = PolishStep(0, 1, a_record(0, np.random.default_rng(0)).atoms)
+    assert lowest(records, [worse], goal)[0].value == records[0].energy
+
+
+def test_command_line(run, tmp_path):
+    target = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["report", str(run), "-o", str(target), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["bytes"] == target.stat().st_size
+    again = CliRunner().invoke(app, ["report", str(run), "-o", str(target)])
+    assert again.exit_code == 2
+    assert "--force" in again.output
+    wrong = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert wrong.exit_code == 2
+    assert "holds no search" in wrong.output
