@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,12 @@ from nugget.campaign.results import Row
 from nugget.campaign.run import CAMPAIGN, Campaign, Member
 from nugget.campaign.summary import Group, compare, grouped, has_reference
 from nugget.errors import NuggetError
-from nugget.report.courses import Course, read_course
+from nugget.report.courses import CLOSE, Course, read_course
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
 
 Progress = Callable[[int, int], None]
+_DIGITS = (None, 4, 4, 0, 0, None, None)  # of the columns of the last table
 _BANDS = 2  # more bands than these cannot be told from each other
 
 
@@ -55,10 +57,9 @@ def read_searches(directory: Path, progress: Progress | None = None) -> Searches
     rows = campaign.collect()
     courses = {}
     for k, member in enumerate(campaign.members):
-        try:
+        # Not begun, or damaged: what is known of it is its outcome.
+        with contextlib.suppress(NuggetError):
             courses[member.directory] = read_course(member.directory)
-        except NuggetError:  # not begun, or damaged: what is known of it is its outcome
-            pass
         if progress is not None:
             progress(k + 1, len(campaign.members))
     return Searches(campaign, rows, courses)
@@ -177,7 +178,7 @@ def _progress(found: Searches) -> Section:
     cells: dict[str, list[Course]] = {}
     for member in found.members:
         cells.setdefault(member.cell.name, []).append(found.courses[member.directory])
-    curves, ends = [], [0.1]
+    curves, early = [], [CLOSE]
     for name, courses in cells.items():
         last = max(course.evaluations for course in courses)
         if not last:
@@ -195,11 +196,11 @@ def _progress(found: Searches) -> Section:
         curves.append(
             _curve(name, x, shown[1], shown[0] if band else None, shown[2] if band else None)  # type: ignore[arg-type]
         )
-        ends += [float(np.median(side[np.isfinite(side)])) for side in sides[1:2]]
+        early.append(max((v for v in shown[1][last // 10 :] if v is not None), default=0.0))
     unit = next(iter(found.courses.values())).goal.unit if found.courses else "eV"
     return sections.plot(
         "", curves, title="Best so far", x=sections.axis("evaluations"),
-        y=sections.axis(f"above the lowest of all, {unit}", limits=(0, 4 * max(ends))),
+        y=sections.axis(f"above the lowest of all, {unit}", limits=(0, 1.2 * max(early))),
         caption="Medians over the searches of a cell"
         + (", and the middle half of them." if len(cells) <= _BANDS else "."),
     )  # fmt: skip
@@ -232,11 +233,14 @@ def _found(row: Row | None) -> str:
 
 
 def _best(found: Searches) -> Section:
+    low = found.lowest() or 0.0
+    above = [c.best.value - low for c in found.courses.values() if c.best is not None]
+    high = max(1.05 * max(above, default=0.0), 2 * CLOSE)
     unit = next(iter(found.courses.values())).goal.unit if found.courses else "eV"
     return sections.plot(
         "searches", [sections.points("to_best", "above")], title="Every search",
         x=sections.axis("evaluations to its lowest structure", limits=(0, None)),
-        y=sections.axis(f"above the lowest of all, {unit}", robust=True),
+        y=sections.axis(f"above the lowest of all, {unit}", limits=(-0.02 * high, high)),
         colors=["cell", "found"] if found.judged else ["cell"],
         caption="A click shows the lowest structure of a search.",
     )  # fmt: skip
@@ -250,8 +254,7 @@ def _table(found: Searches, pages: Mapping[Path, str]) -> Section:
         best = None if course is None or course.best is None else course.best.value
         rows.append(
             [
-                _name(member), None if best is None else round(best, 4),
-                None if best is None or low is None else round(best - low, 4),
+                _name(member), best, None if best is None or low is None else best - low,
                 None if course is None else course.to_best,
                 0 if course is None else course.evaluations, _found(row),
                 row.outcome.error if row is not None else "",
@@ -260,7 +263,9 @@ def _table(found: Searches, pages: Mapping[Path, str]) -> Section:
         links.append(pages.get(member.directory))
     heads = ["search", "lowest", "above", "evaluations to it", "evaluations", "found", "error"]
     caption = "A click on a search opens its own page." if pages else ""
-    return sections.table(heads, rows, title="Searches", links=links, caption=caption)
+    return sections.table(
+        heads, rows, title="Searches", links=links, caption=caption, digits=_DIGITS
+    )
 
 
 def _tests(groups: Sequence[Group]) -> Section:

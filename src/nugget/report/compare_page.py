@@ -7,9 +7,12 @@ import numpy as np
 from nugget import __version__
 from nugget._compiled.arrays import Floats
 from nugget.report.courses import CLOSE, Comparison, Course, letter
+from nugget.report.digest import duration
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
 from nugget.report.search_page.minima import symmetry
+
+_DIGITS = (None, 4, 4, None, 0, 0, 0, 0, None)  # of the columns of the first table
 
 
 def compare_page(found: Comparison) -> str:
@@ -69,14 +72,14 @@ def _table(found: Comparison, numbers: list[int | None]) -> Section:
     ]  # fmt: skip
     rows = [
         [
-            row["run"], _round(row["best"]), _round(row["above_lowest"]), row["structure"],
+            row["run"], row["best"], row["above_lowest"], row["structure"],
             row["evaluations_to_best"], row["evaluations_to_lowest"], row["evaluations"],
             row["failures"], row["state"],
         ]
         for row in found.rows()
     ]  # fmt: skip
     return sections.table(
-        heads, rows, title="Lowest energies", structures=numbers,
+        heads, rows, title="Lowest energies", structures=numbers, digits=_DIGITS,
         caption="The same letter: the same structure, by its bonds (crystals: whatever the cell) "
         f"and within {CLOSE} {unit}. A click on a row shows it.",
     )  # fmt: skip
@@ -85,15 +88,15 @@ def _table(found: Comparison, numbers: list[int | None]) -> Section:
 def _curves(found: Comparison) -> Section:
     low = found.lowest or 0.0
     unit = found.courses[0].goal.unit
-    curves, ends = [], [0.1]
+    curves, early = [], [CLOSE]
     for name, course in zip(found.names, found.courses, strict=True):
         x, y = _steps(course, low)
         if len(x):
             curves.append(sections.curve(name, x.tolist(), y.tolist(), steps=True))
-            ends.append(float(np.median(y)))
+            early.append(float(y[len(y) // 10]))
     return sections.plot(
         "", curves, title="Best so far", x=sections.axis("evaluations"),
-        y=sections.axis(f"above the lowest of all, {unit}", limits=(0, 3 * max(ends))),
+        y=sections.axis(f"above the lowest of all, {unit}", limits=(0, 1.2 * max(early))),
         caption="As evaluated; what relaxing the lowest with the engine gained is in the table.",
     )  # fmt: skip
 
@@ -108,8 +111,8 @@ def _spent(found: Comparison) -> Section:
     items = []
     for name, course in zip(found.names, found.courses, strict=True):
         seconds = course.engine_seconds + course.surrogate_seconds
-        text = f"{course.engine_seconds:.3g} s engine, {course.surrogate_seconds:.3g} s surrogate"
-        items.append((name, seconds, text))
+        share = course.engine_seconds / seconds if seconds else 0.0
+        items.append((name, seconds, f"{duration(seconds)}, {share:.0%} engine"))
     return sections.bars(items, title="Time")
 
 
@@ -139,7 +142,3 @@ def _settings(found: Comparison) -> Section:
     return sections.table(
         ["setting", *found.names], rows, title="Settings that differ", empty="None: all are alike."
     )
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

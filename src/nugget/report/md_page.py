@@ -18,6 +18,7 @@ from nugget.structures.shown import counted
 _ROWS = 1500  # of a plot
 _FRAMES = 150  # of the film
 _ATOMS = 30_000  # of all frames, and of all calls
+_VALUES = {"force σ": "σ of the force, eV/Å"}
 
 
 def md_page(directory: Path) -> str:
@@ -34,7 +35,7 @@ def md_page(directory: Path) -> str:
     done = run.step >= config.steps - config.every
     parts = [
         _figures(run),
-        sections.film(list(frames.values()), title="Trajectory"),
+        sections.film(list(frames.values()), title="Trajectory", values=_VALUES),
         sections.side_by_side(_energy(run), _temperature(run)),
         sections.side_by_side(_certainty(run), _number_of_calls(run)),
         sections.side_by_side(_answers(run), _when(run)),

@@ -63,20 +63,17 @@ def view(
     if values is not None and len(images) > 1:
         raise NuggetError("values belong to a single structure; view one at a time with them.")
     structures = Structures()
+    several = len(images) > 1
     numbers = [
-        structures.add(one, f"{k}: {one.get_chemical_formula()}", _values(one, values), _energy(one))
+        structures.add(one, _label(one, k if several else None), _values(one, values), _energy(one))
         for k, one in enumerate(images)
     ]
     names = dict.fromkeys(name for one in images for name in _values(one, values))
-    if len(images) == 1:
-        item = sections.item(numbers[0], images[0].get_chemical_formula(), _facts(images[0]))
-        part = sections.gallery([item], values={name: _NAMES.get(name, name) for name in names})
-    else:
-        part = sections.film(numbers)
+    film = sections.film(numbers, values={name: _NAMES.get(name, name) for name in names})
     title = images[0].get_chemical_formula()
-    if len(images) > 1:
+    if several:
         title = f"{counted(len(images), 'structure')}, {title}"
-    return View(page(title, [part], structures=structures, inspector=False), title, int(height))
+    return View(page(title, [film], structures=structures, bare=True), title, int(height))
 
 
 def _values(atoms: Atoms, given: Mapping[str, ArrayLike] | None) -> dict[str, Floats]:
@@ -105,10 +102,11 @@ def _energy(atoms: Atoms) -> float | None:
     return None if energy is None else float(energy)
 
 
-def _facts(atoms: Atoms) -> list[tuple[str, str]]:
-    energy = _energy(atoms)
-    facts = [] if energy is None else [("energy", f"{energy:.4f} eV")]
-    std = atoms.info.get("energy_uncertainty")
-    if isinstance(std, float):
-        facts.append(("σ", f"{std:.4f} eV"))
-    return facts
+def _label(atoms: Atoms, number: int | None) -> str:
+    words = [] if number is None else [f"{number}:"]
+    words.append(atoms.get_chemical_formula())
+    if (energy := _energy(atoms)) is not None:
+        words.append(f"{energy:.4f}")
+        std = atoms.info.get("energy_uncertainty")
+        words += [f"± {std:.4f} eV" if isinstance(std, float) else "eV"]
+    return " ".join(words)

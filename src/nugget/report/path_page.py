@@ -116,7 +116,7 @@ class _Images:
         return sections.gallery(items, title="Start, highest image, end", values=_VALUES)
 
     def film(self) -> Section:
-        return sections.film(self.numbers, title="All images, one after the other")
+        return sections.film(self.numbers, title="All images, one after the other", values=_VALUES)
 
     def table(self) -> Section:
         rows = [
