@@ -21,6 +21,7 @@ from nugget.report.digest import (
     shares,
 )
 from nugget.report.live import LiveView, PlainView, make_view
+from nugget.search.stop import Confidence
 from nugget.search.store import Record
 
 
@@ -38,7 +39,8 @@ def status(
 ) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
-    learner = SimpleNamespace(records=records, best=best, scale=scale)
+    meetings = SimpleNamespace(confidence=lambda: Confidence(4, 0))
+    learner = SimpleNamespace(records=records, best=best, scale=scale, meetings=meetings)
     return SimpleNamespace(
         learner=learner,
         record=records[-1] if records else None,
@@ -189,7 +191,7 @@ def test_picture_tells():
     for part in (
         "Au2 · emt · runs/x", "evaluation 6 of 20", "33 s left", "-1.7000 eV",
         "evaluation 5, symmetric", "116.7 meV/atom (last 3)", "rms z 1.19", "σ × 0.80",
-        "1 (timeout 1)", "10 s (25%)", "30 s (75%)", "Stopping.",
+        "1 (timeout 1)", "10 s (25%)", "30 s (75%)", "Stopping.", "83% likely the lowest",
     ):  # fmt: skip
         assert part in text, part
     assert any("symmetric" in line and line.split()[-3:-1] == ["2", "2"] for line in lines)

@@ -157,14 +157,14 @@ def test_end_kill_and_continuation(tmp_path):
     store.keep_end(End("interrupted", HOSTILE, 8, 9))
     assert after()["badge"][0] == "interrupted"
     assert HOSTILE in now["subtitle"]
+    # Energies of atoms come with the end.
+    frames = [frame for frame in now["structures"]["frames"] if "values" in frame]
+    assert any("std" in frame["values"] for frame in frames)
     store.keep_end(None)
     with store.locked():
         assert after()["badge"][0] == "running"
     store.keep_end(End("finished", "", 8, 8))
     assert after()["badge"][0] == "finished"
-    # Energies of atoms come with the end.
-    frames = [frame for frame in now["structures"]["frames"] if "values" in frame]
-    assert any("std" in frame["values"] for frame in frames)
 
 
 def test_damage_is_told_and_a_new_search_is_followed(tmp_path):

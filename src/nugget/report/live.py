@@ -23,6 +23,7 @@ from nugget.report.digest import (
     shares,
 )
 from nugget.report.terminal import Drawn, Plain, can_draw, headline, spinner
+from nugget.search.stop import Confidence
 
 if TYPE_CHECKING:
     from nugget.search.run import Status
@@ -47,9 +48,11 @@ class LiveView(Drawn):
         self.budget = budget
         self._status: Status | None = None
         self._since = self._begun
+        self._sure = Confidence(0, 0)
 
     def watch(self, status: Status) -> None:
         self._status, self._since = status, time.monotonic()
+        self._sure = status.learner.meetings.confidence()  # too slow for every picture
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width - 4
@@ -57,9 +60,9 @@ class LiveView(Drawn):
         records = list(status.learner.records) if status is not None else []
         parts: list[RenderableType] = [self._headline(records)]
         if status is not None and any(record.ok for record in records):
-            # 16 lines are taken by all the rest, and one must stay free below.
-            parts += _plot(records, self.budget, width, min(max(console.height - 17, 3), 12))
-            parts.append(_tables(status, records, wide=width >= 72))
+            # 17 lines are taken by all the rest, and one must stay free below.
+            parts += _plot(records, self.budget, width, min(max(console.height - 18, 2), 12))
+            parts.append(_tables(status, records, self._sure, wide=width >= 72))
         if status is not None and status.polishing and not self._done:
             parts.append(Text(polish_line(status), style="magenta"))
         if self._note:
@@ -97,8 +100,10 @@ def _plot(records: Sequence[Record], budget: int, width: int, height: int) -> li
     return lines
 
 
-def _tables(status: Status, records: Sequence[Record], wide: bool) -> RenderableType:
-    left, right = _facts(status, records), _generators(records)
+def _tables(
+    status: Status, records: Sequence[Record], sure: Confidence, wide: bool
+) -> RenderableType:
+    left, right = _facts(status, records, sure), _generators(records)
     if not wide:
         return left
     both = Table.grid(expand=True, padding=(0, 1))
@@ -108,13 +113,14 @@ def _tables(status: Status, records: Sequence[Record], wide: bool) -> Renderable
     return both
 
 
-def _facts(status: Status, records: Sequence[Record]) -> Table:
+def _facts(status: Status, records: Sequence[Record], sure: Confidence) -> Table:
     best, last = status.learner.best, records[-1]
     assert best is not None
     found = quality(records)
     rows = [
         ("best", Text(f"{best.energy:.4f} eV", style="bold green")),
         ("", Text(f"evaluation {best.iteration + 1}, {best.generator}")),
+        ("found", Text(_found(sure))),
         ("last", _last(last, best)),
         ("model error", Text("no model yet")),
         ("calibration", Text("–")),
@@ -123,15 +129,21 @@ def _facts(status: Status, records: Sequence[Record]) -> Table:
         ("engine", Text(_part(status.engine_seconds, status))),
     ]
     if found is not None:
-        rows[3] = ("model error", Text(f"{1e3 * found.error:.1f} meV/atom (last {found.count})"))
+        rows[4] = ("model error", Text(f"{1e3 * found.error:.1f} meV/atom (last {found.count})"))
         scale = status.learner.scale
-        rows[4] = ("calibration", Text(f"rms z {found.z:.2f}, next σ × {scale:.2f}"))
+        rows[5] = ("calibration", Text(f"rms z {found.z:.2f}, next σ × {scale:.2f}"))
     table = Table.grid(padding=(0, 1))
     table.add_column(style="cyan", no_wrap=True, min_width=max(len(name) for name, _ in rows))
     table.add_column(overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _found(sure: Confidence) -> str:
+    if sure.probability is None:
+        return "not met again yet"
+    return f"{sure.probability:.0%} likely the lowest, met again {sure.met} ×"
 
 
 def _last(record: Record, best: Record) -> Text:

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import Self, cast
 
 from rich.console import Console, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from nugget.report.screen import Screen
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -45,7 +46,7 @@ class Drawn:
         self._begun = time.monotonic()
         self._done = False
         self._quiet = _without_echoed_controls()
-        self._live = Live(cast(RenderableType, self), console=self.console, refresh_per_second=4)
+        self._live = Screen(cast(RenderableType, self), self.console)
 
     def note(self, text: str) -> None:
         # Only an assignment: this is called by signal handlers, at any moment.

@@ -40,8 +40,11 @@ def forces_of(atoms: Atoms) -> Floats | None:
 class AtomModel:
     """A model of a search that gives numbers per atom."""
 
-    def __init__(self, potential: Potential, scale: float, means: dict[int, float]) -> None:
+    def __init__(
+        self, potential: Potential, scale: float, means: dict[int, float], count: int
+    ) -> None:
         self._potential, self._scale, self._means = potential, scale, means
+        self.count = count  # evaluations that were known
 
     @classmethod
     def of(
@@ -65,7 +68,7 @@ class AtomModel:
         flat = np.concatenate(energies.energies)
         numbers = np.concatenate([atoms.numbers for atoms in images])
         means = {int(z): float(flat[numbers == z].mean()) for z in np.unique(numbers)}
-        return cls(potential, _scale(config, good), means)
+        return cls(potential, _scale(config, good), means, len(good))
 
     def values(self, images: Sequence[Atoms]) -> list[dict[str, Floats]]:
         """Energies and σ of the atoms of each structure."""

@@ -76,7 +76,7 @@ class Gallery:
 
     def __init__(self, structures: Structures, goal: Goal) -> None:
         self.structures, self.goal = structures, goal
-        self._made: dict[tuple[int, float, bool, bool], int] = {}
+        self._made: dict[tuple[int, float, bool, int], int] = {}
         self._own: dict[tuple[int, float, bool], list[tuple[str, str]]] = {}
 
     def section(
@@ -101,7 +101,7 @@ class Gallery:
         )  # fmt: skip
 
     def _number(self, one: Low, rows: Sequence[int], model: AtomModel | None) -> int:
-        key = (one.start, one.value, one.polished, model is not None)
+        key = (one.start, one.value, one.polished, 0 if model is None else model.count)
         if key not in self._made:
             crystal = one.atoms.pbc.all()
             if not one.polished and not crystal and self._is_complete(rows[one.start], model):
