@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from page_spec import spec_of, titled, values_of
+from page_spec import contents, spec_of, titled, values_of
 from report_runs import HOSTILE, labelled, make_run, relaxed
-from test_onthefly_pages import contents
 from typer.testing import CliRunner
 
 from nugget.cli.main import app

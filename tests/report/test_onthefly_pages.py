@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from ase.build import add_adsorbate, bulk, fcc100
 from ase.constraints import FixAtoms
-from page_spec import per_atom, spec_of, titled, values_of
+from page_spec import contents, per_atom, spec_of, titled, values_of
 
 from nugget.evaluation.config import EngineConfig
 from nugget.onthefly.config import MDConfig, NEBConfig
@@ -20,11 +19,6 @@ from nugget.report.md_page import md_page
 from nugget.report.onthefly_runs import read_dynamics, read_path
 from nugget.report.path_page import path_page
 from nugget.structures.io import read_images
-
-
-def contents(directory):
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @pytest.fixture(scope="module")
