@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,3 +39,9 @@ def values_of(spec: dict[str, Any], data: str, name: str) -> list[Any]:
 def per_atom(spec: dict[str, Any], structure: int, name: str) -> np.ndarray:
     packed = spec["structures"]["frames"][structure]["values"][name]
     return np.frombuffer(b64decode(packed), "<f4")
+
+
+def contents(directory: Path) -> dict[str, str]:
+    """Digests of all files, to see that looking at them has changed none."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -20,6 +20,7 @@ from nugget.cli._terminal import plain_where_needed
 from nugget.cli.calibrate import calibrate
 from nugget.cli.campaign import campaign
 from nugget.cli.check import check
+from nugget.cli.compare import compare
 from nugget.cli.dataset import dataset
 from nugget.cli.engines import engines
 from nugget.cli.evaluate import evaluate
@@ -44,6 +45,7 @@ COMMANDS = (
     campaign,
     report,
     watch,
+    compare,
     init,
     engines,
     fit,
@@ -108,6 +110,7 @@ def main(
 
         nugget report runs/Au20-seed0
         nugget watch runs/Au20-seed0
+        nugget compare runs/Au20-seed0 runs/Au20-seed1
 
     Relax structures with the same engines, in a third of the usual evaluations:
 

@@ -28,8 +28,9 @@ from nugget.onthefly.vibrations import imaginary_modes
 from nugget.relax.learning import LearningRelaxation
 from nugget.structures.files import locked
 from nugget.structures.io import write_images
+from nugget.structures.sealed import write_sealed
 
-MODEL, PATH = "learned.model", "path.extxyz"
+MODEL, PATH, RESULT = "learned.model", "path.extxyz", "result.json"
 # Where the engine is called before there is a model: shares of the path.
 _LOOKS = (0.5, 0.25, 0.75, 0.125, 0.875, 0.375, 0.625)
 
@@ -66,6 +67,11 @@ class NEBResult:
         if self.saddle is None:
             return float("nan")
         return float(self.saddle.atoms.get_potential_energy() - self.start.get_potential_energy())
+
+    @property
+    def image(self) -> int | None:
+        """The image of the path that is the saddle."""
+        return None if self.saddle is None else self.saddle.image
 
     @property
     def reaction_energy(self) -> float:
@@ -107,6 +113,7 @@ class NEBRun:
             result, model = find_path(self.start, self.end, engine, self.config, watch)
             finish(self.directory, MODEL, model)
             write_images(self.directory / PATH, path_images(result.band))
+            write_sealed(self.directory / RESULT, {"image": result.image, **report_of(result)})
         return result
 
 

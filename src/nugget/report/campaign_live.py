@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nugget.campaign.grid import cell_name
 from nugget.report.digest import duration
-from nugget.report.view import Drawn, Plain, can_draw, headline, spinner
+from nugget.report.terminal import Drawn, Plain, can_draw, headline, spinner
 from nugget.search.goal import make_goal
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from nugget.report.digest import (
     seconds_left,
     shares,
 )
-from nugget.report.view import Drawn, Plain, can_draw, headline, spinner
+from nugget.report.terminal import Drawn, Plain, can_draw, headline, spinner
 from nugget.search.stop import Confidence
 
 if TYPE_CHECKING:
