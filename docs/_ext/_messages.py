@@ -11,7 +11,7 @@ import nugget
 
 ROOT = Path(nugget.__file__).parent
 #: Calls whose first text is shown to a user. `ValueError`s of settings' validators are among them.
-RAISED = {"NuggetError", "ValueError", "ConformanceError"}
+RAISED = {"NuggetError", "ValueError", "ConformanceError", "Damaged", "_Bad"}
 
 
 def messages() -> str:

@@ -241,8 +241,10 @@ def _known(report: dict[str, Any]) -> list[tuple[str, object]]:
     if report["minima"] and report["minima"][0]["learned"]:
         rows.append(("", "the best structure comes from these"))
     if (sure := report["probability_lowest_found"]) is not None:
-        times = f"{report['met_independently']} times by candidates without parents"
-        rows += [("met again", times), ("lowest found", f"{sure:.0%} likely, by these meetings")]
+        met = report["met_independently"]
+        times = f"{met} {'time' if met == 1 else 'times'} by candidates without parents"
+        likely = "more than 99%" if sure > 0.99 else f"{sure:.0%}"  # an estimate is never certain
+        rows += [("met again", times), ("lowest found", f"{likely} likely, by these meetings")]
     return rows
 
 
