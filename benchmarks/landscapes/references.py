@@ -29,7 +29,7 @@ from ase.calculators.singlepoint import SinglePointCalculator  # noqa: E402
 from ase.io import read, write  # noqa: E402
 from ase.optimize import BFGS  # noqa: E402
 from hopping import hop, lennard_jones, morse  # noqa: E402
-from systems import SYSTEMS, known_shape, reference_file, settings, slab  # noqa: E402
+from systems import SYSTEMS, engine, known_shape, reference_file, settings, slab  # noqa: E402
 
 from nugget.engines import make_calculator  # noqa: E402
 from nugget.identity import KnownStructures  # noqa: E402
@@ -87,7 +87,7 @@ def islands(name: str) -> list[Atoms]:
 
 
 def relaxed(name: str, atoms: Atoms) -> Atoms:
-    atoms.calc = make_calculator(settings(name, Path())["engine"]["name"])
+    atoms.calc = make_calculator(engine(name))
     BFGS(atoms, logfile=None).run(fmax=0.001, steps=500)
     kept = atoms.copy()
     kept.calc = SinglePointCalculator(

@@ -95,6 +95,12 @@ def known_shape(name: str) -> Atoms | None:
     return None
 
 
+def engine(name: str) -> str:
+    """The engine by the name that nugget knows it by."""
+    known = SYSTEMS[name].engine
+    return "systems:morse" if known == "morse" else known
+
+
 def settings(name: str, folder: Path) -> dict[str, Any]:
     """Settings of a search of this landscape, with defaults for all else; files go to `folder`."""
     one = SYSTEMS[name]
@@ -104,10 +110,9 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
         if not (folder / "slab.traj").exists():
             folder.mkdir(parents=True, exist_ok=True)
             slab(one.width).write(folder / "slab.traj")
-    engine = "systems:morse" if one.engine == "morse" else one.engine
     return {
         "system": system,
-        "engine": {"name": engine},
+        "engine": {"name": engine(name)},
         "model": {},
         "search": {"budget": one.budget},
     }

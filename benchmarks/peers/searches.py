@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -68,17 +70,19 @@ def theirs(
         "budget": budget,
         "limit": limit,
         "seed": seed,
-        "out": str(folder),
+        "out": str(folder.resolve()),
     }
-    with (folder / "log.txt").open("w") as log:
+    # Ray keeps its sockets in the present directory, and their paths must be short.
+    with (folder / "log.txt").open("w") as log, tempfile.TemporaryDirectory() as short:
         subprocess.run(
             [python, HERE / "search_agox.py", json.dumps(told)],
             env={**os.environ, **ONE_THREAD},
+            cwd=short,
             stdout=log,
             stderr=log,
             check=True,
         )
-    return judged(name, read(folder / "evaluations.extxyz", ":"))
+    return {**judged(name, read(folder / "evaluations.extxyz", ":")), "limit": limit}
 
 
 def judged(name: str, images: list[Atoms]) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=3000, help="the first seed")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--budget", type=int, default=60)
-    parser.add_argument("--limit", type=float, default=60.0, help="processor seconds, AGOX")
+    parser.add_argument("--limit", type=float, default=30.0, help="processor seconds, AGOX")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv-peers/bin/python")
     parser.add_argument("--out", type=Path, default=Path("runs/peers"))
     args = parser.parse_args()
@@ -180,6 +184,7 @@ def main() -> None:
                 folder = args.out / name / kind.replace(" ", "-") / f"seed{seed}"
                 done = folder / "result.json"
                 if not done.exists():
+                    shutil.rmtree(folder, ignore_errors=True)  # broken off
                     folder.mkdir(parents=True)
                     if kind == "nugget":
                         row = ours(name, seed, args.budget, folder)
@@ -191,9 +196,7 @@ def main() -> None:
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     table(rows)
-    common.save(
-        "peers_searches", {"budget": args.budget, "agox_limit_cpu_s": args.limit, "rows": rows}
-    )
+    common.save("peers_searches", {"budget": args.budget, "rows": rows})
 
 
 if __name__ == "__main__":
