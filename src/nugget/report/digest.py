@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from nugget.search.goal import Goal
     from nugget.search.run import Status
     from nugget.search.store import Record
 
@@ -62,6 +63,25 @@ def shares(
     best = Counter(r.generator for r, lower in zip(records, improved, strict=True) if lower)
     holder = lowest.generator if lowest is not None else None
     return [Share(name, n, best[name], name == holder) for name, n in chosen.most_common()]
+
+
+def improvements(records: Sequence[Record], goal: Goal) -> list[bool]:
+    """Of each record, whether it was lower than all before, by what was known then."""
+    lower: list[bool] = []
+    known: list[Record] = []
+    lowest = float("inf")
+    for record in records:
+        value = goal.value(record.atoms, record.energy) if record.ok else float("inf")
+        lower.append(value < lowest)
+        if not record.ok:
+            continue
+        known.append(record)
+        informed = goal.informed(record.atoms, record.energy)
+        if informed is goal:
+            lowest = min(lowest, value)
+        else:
+            goal, lowest = informed, min(informed.value(r.atoms, r.energy) for r in known)
+    return lower
 
 
 def failures(records: Sequence[Record]) -> dict[str, int]:
