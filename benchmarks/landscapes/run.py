@@ -47,6 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
     """One search, from where it stands."""
+    from nugget.errors import NuggetError
     from nugget.search import Search, make_config
     from nugget.search.config import DEFAULT_GENERATORS
 
@@ -57,7 +58,7 @@ def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
         row: dict[str, Any] = json.loads(done.read_text())
         return row
     if (directory / "config.toml").exists():
-        search = Search.resume(directory)
+        search = Search.resume(directory, trust=True)
     else:
         tree = settings(name, folder)
         tree["search"].update(seed=seed, reference=str(reference_file(name)))
@@ -68,18 +69,23 @@ def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
             generators = {**DEFAULT_GENERATORS, **value} if option == "generators" else value
             tree[section][option] = generators
         search = Search.create(make_config(tree), directory)
-    result = search.run()
+    try:
+        result = search.run()
+        found, evaluations, minima = result.found, result.evaluations, result.minima
+    except NuggetError as error:  # ten failures in a row: it does not find it within the budget
+        print(f"{directory} broke off: {error}", flush=True)
+        found, evaluations, minima = False, search.config.search.budget, []
     good = [record for record in search.store.records() if record.ok]
     early = [r for r in good[5:40] if r.predicted is not None and r.std]
     z = [(r.energy - r.predicted) / (r.scale * r.std) for r in early]  # type: ignore[operator]
-    lowest = min([r.energy for r in good] + [one.energy for one in result.minima])
+    lowest = min([r.energy for r in good] + [one.energy for one in minima])
     reference = min(atoms.get_potential_energy() for atoms in search.references)
     row = {
         "system": name,
         "variant": variant,
         "seed": seed,
-        "found": result.found,
-        "evaluations": result.evaluations,
+        "found": found,
+        "evaluations": evaluations,
         "above": lowest - reference,
         "explored": sum(r.purpose == "explore" for r in good),
         "z": [round(float(value), 3) for value in z],
