@@ -38,7 +38,7 @@ def read_settings(
         file = Path(target)
         config, base, name = read_config(file), file.parent, file.stem
     else:
-        config = Config()
+        config, name = Config(), target.replace("*", "x")
         changed = {"system.formula": target, **changed}
     # Defaults of crystals differ: for them, only what was given counts.
     tree = config.model_dump(exclude_unset=changed.get("system.kind") == "crystal")

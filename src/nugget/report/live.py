@@ -124,7 +124,7 @@ def _facts(status: Status, records: Sequence[Record]) -> Table:
     ]
     if found is not None:
         rows[3] = ("model error", Text(f"{1e3 * found.error:.1f} meV/atom (last {found.count})"))
-        scale = status.learner.scale
+        scale = status.learner.bars.scale
         rows[4] = ("calibration", Text(f"rms z {found.z:.2f}, next σ × {scale:.2f}"))
     table = Table.grid(padding=(0, 1))
     table.add_column(style="cyan", no_wrap=True, min_width=max(len(name) for name, _ in rows))

@@ -87,9 +87,25 @@ class SearchConfig(Section):
         "known structures, when none promises to be lower; 0: never",
     )
     calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
+    usual_force: float = Field(
+        2.0,
+        ge=0,
+        description="with calibrate: the first std is multiplied by the rms force on the first "
+        "structures, less the baseline's, over this, eV/Å; 0: it is not",
+    )
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")
     hops: int = Field(0, ge=0, description="rounds of basin hopping on the surrogate")
+    molecule_stiffness: float = Field(
+        100.0,
+        ge=0,
+        description="molecules (H2O*4): springs that hold bonds and angles while candidates relax "
+        "on the surrogate, eV/Å²; 0: none",
+    )
+    walkers: int = Field(
+        0, ge=0, description="walkers that hop on the surrogate all search long; 0: none"
+    )
+    walker_hops: int = Field(2, ge=1, description="hops of each walker per evaluation")
     parents: Literal["kmeans", "best", "boltzmann"] = Field(
         "kmeans", description="which known structures new ones are made from"
     )
@@ -149,6 +165,12 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     search: SearchConfig = SearchConfig()
     execution: ExecutionConfig = ExecutionConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Config:
+        if self.search.walkers and self.system.kind == "crystal":
+            raise ValueError("search.walkers do not walk in crystals yet; leave them at 0")
+        return self
 
     @model_validator(mode="before")
     @classmethod

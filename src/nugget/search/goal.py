@@ -64,9 +64,10 @@ class Goal(Protocol):
 
 @dataclass(frozen=True)
 class LowestEnergy:
-    """Total energies; bond graphs tell structures apart."""
+    """Total energies; bond graphs tell structures apart, or distances where they are molecules'."""
 
     unit: str = "eV"
+    molecules: bool = False
 
     def value(self, atoms: Atoms, energy: float) -> float:
         return energy
@@ -78,7 +79,8 @@ class LowestEnergy:
         return std
 
     def memory(self, coarse: bool = False) -> Memory:
-        return KnownStructures(distance_tol=None) if coarse else KnownStructures()
+        by_graph = coarse and not self.molecules  # all have the bonds of their molecules
+        return KnownStructures(distance_tol=None) if by_graph else KnownStructures()
 
     def same(self, atoms: Atoms, reference: Atoms, loose: bool) -> bool:
         return same_graph(atoms, reference)
@@ -127,4 +129,4 @@ def make_goal(system: SystemConfig) -> Goal:
     """What a search of this system minimises."""
     if system.kind == "crystal":
         return LowestEnthalpy(system.pressure * GPa)
-    return LowestEnergy()
+    return LowestEnergy(molecules="*" in system.formula)

@@ -16,13 +16,13 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget._compiled.arrays import Floats
-from nugget.calibration import OnlineScale
 from nugget.generators import Crystal, Failure, Mixer, Problem, make_generator, suits
 from nugget.potential.priors import FixedPrior
 from nugget.potential.surface import Surface
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
 from nugget.search.baseline import has_value, knowing
 from nugget.search.config import Config
+from nugget.search.error_bars import ErrorBars
 from nugget.search.first import ROUNDS, propose_first
 from nugget.search.goal import make_goal
 from nugget.search.knowledge import START, Knowledge
@@ -32,6 +32,7 @@ from nugget.search.proposal import Proposal
 from nugget.search.relaxing import relax_candidates
 from nugget.search.stop import Meetings, write_draws
 from nugget.search.store import Purpose, Record
+from nugget.search.walkers import walk_on
 
 # An improvement that is worth an evaluation, eV.
 _GAIN = 0.02
@@ -65,10 +66,11 @@ class Learner:
         seed, directory = config.search.seed, knowledge.directory
         self.potential = make_potential(config.model, problem, seed, directory)
         self.baseline = knowing(self.potential.prior)
-        self.online = OnlineScale()
+        self.bars = ErrorBars(search.calibrate, problem.variable_cell)
         self.known, self._failed = self.goal.memory(), self.goal.memory()
         self.start, self.learned = knowledge.start, knowledge.learned
         self.records: list[Record] = []
+        self.stand: Floats | None = None  # where the walkers stand
         self.meetings = Meetings(self.learned)
         for record in self.learned:
             self.known.add(record.atoms, record.energy)
@@ -100,6 +102,7 @@ class Learner:
         best = self.best_energy
         self.records.append(record)
         self.meetings.add(record)
+        self.stand = self.stand if record.walkers is None else record.walkers
         if not record.ok:
             # One failure may be an accident; a second one of the same structure is believed.
             (self.known if record.atoms in self._failed else self._failed).add(record.atoms)
@@ -108,7 +111,7 @@ class Learner:
         self.known.add(record.atoms, record.energy)
         self._credit(record, 1.0 if self.value(record) < best else 0.0)
         if record.predicted is not None and record.std:
-            self.online = self.online.update(record.predicted, record.std, record.energy)
+            self.bars = self.bars.met(record.predicted, record.std, record.energy, best)
         if not has_value(self.baseline, record.atoms):
             return
         self._labelled.append(record.atoms)
@@ -120,9 +123,11 @@ class Learner:
 
     def _fit(self) -> None:
         """A model of all that is labelled; forces are used where they are."""
-        model, images = self.config.model, list(self._labelled)
+        model, images, first = self.config.model, list(self._labelled), not self.potential.is_fitted
         measure_length(self.potential, model, images)
         self.potential.fit(images, None if model.use_forces else False, self._stress(images))
+        if first:
+            self.bars = self.bars.begun(self.potential, self.config.search.usual_force)
 
     def _stress(self, images: Sequence[Atoms]) -> bool:
         """Learn from stress? With forces, of crystals, if the engine gives it."""
@@ -159,8 +164,10 @@ class Learner:
             return proposal
         # The record, and later the calibration, get σ from the data alone. σ with the fantasies is
         # smaller, so every error would look too large.
-        energy, std = self._predict([proposal.atoms])
-        return replace(proposal, predicted=float(energy[0]), std=float(std[0]))
+        energy, std = self.predict([proposal.atoms])
+        mean, sigma = float(energy[0]), float(std[0])
+        scale = self.bars.shown(mean, sigma, self.best_energy)
+        return replace(proposal, predicted=mean, std=sigma, scale=scale)
 
     def _believing(self, pending: Sequence[Atoms]) -> Learner:
         """This learner, as if the pending structures had the energies that it predicts.
@@ -188,41 +195,42 @@ class Learner:
         if not self.potential.is_fitted:
             return propose_first(self, rng)
         parents = self._parents(rng)
-        surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
+        surface = self.acquisition.surface(self.potential, self.bars.bold, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
         pool: list[Atoms] = []
         draws: list[str] = []
+        stand: Floats | None = None
         for k in range(1, ROUNDS + 1):
             start = self.candidates(rng, parents if k % 2 else [])
             relaxed = self.relaxed(start, surface)
             draws += self._draws(relaxed)
+            if k == 1 and self.config.search.walkers:
+                walk = walk_on(self, rng, surface, relaxed)
+                relaxed, stand = relaxed + walk.met, walk.positions
             for _ in range(self.config.search.hops):
                 relaxed += self.relaxed(self._hop(rng, relaxed), surface)
             pool += relaxed
             proposal = self._choose(pool)
             if proposal is not None and (not rounds or self._promises(proposal)):
-                return replace(proposal, draws=" ".join(draws))
+                return replace(proposal, draws=" ".join(draws), walkers=stand)
             if k >= rounds:
                 proposal = (proposal and self._choose(pool, "explore")) or self._choose(start)
                 if proposal is not None:
-                    return replace(proposal, draws=" ".join(draws))
+                    return replace(proposal, draws=" ".join(draws), walkers=stand)
         return None
 
     def _draws(self, relaxed: list[Atoms]) -> list[str]:
-        """What candidates without parents have met; see `stop`. Crystals are not counted."""
-        if self.problem.variable_cell:
-            return []
+        """What candidates without parents have met; see `stop`. Crystals, molecules: nothing."""
         needs = {name: made.needs for name, made in self.mixer.generators.items()}
         images = [atoms for atoms in relaxed if not needs[str(atoms.info["generator"])]]
-        if not images:
+        if not images or self.problem.variable_cell or self.problem.units:
             return []
-        return write_draws(images, self._predict(images)[0], self.best_energy, self.meetings.keys)
+        return write_draws(images, self.predict(images)[0], self.best_energy, self.meetings.keys)
 
     def _promises(self, proposal: Proposal) -> bool:
         """May this be lower than all that is known, as far as the model can tell?"""
-        assert proposal.predicted is not None
-        assert proposal.std is not None
-        images, bar = [proposal.atoms], self.config.search.kappa * self.scale * proposal.std
+        assert proposal.predicted is not None and proposal.std is not None  # noqa: PT018
+        images, bar = [proposal.atoms], self.config.search.kappa * self.bars.bold * proposal.std
         gain = self.goal.stds(images, np.array([bar - _GAIN]))[0]
         return bool(self.goal.value(proposal.atoms, proposal.predicted) - gain < self.best_energy)
 
@@ -234,11 +242,6 @@ class Learner:
             problem = problem.learned([r.atoms for r in good], [r.energy for r in good])
         made = (self.mixer(rng, problem, parents) for _ in range(self.config.search.candidates))
         return [atoms for atoms in made if not isinstance(atoms, Failure)]
-
-    @property
-    def scale(self) -> float:
-        """Factor on σ that makes the search's own past predictions calibrated."""
-        return self.online.scale if self.config.search.calibrate else 1.0
 
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
         good = [*self.learned, *self.good]
@@ -256,18 +259,18 @@ class Learner:
         """New starts from the best of the pool: basin hopping on the surrogate."""
         if len(pool) < 2:
             return []
-        energy, std = self._predict(pool)
-        order = np.argsort(self._score(pool, energy, std))[: max(2, len(pool) // 4)]
+        energy, std = self.predict(pool)
+        order = np.argsort(self.score(pool, energy, std))[: max(2, len(pool) // 4)]
         return self.candidates(rng, [pool[k] for k in order])
 
-    def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
+    def predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
         found = self.potential.predict(images, forces=False)
         assert found.energy_uncertainty is not None
         return found.energy, found.energy_uncertainty
 
-    def _score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
+    def score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
         values, stds = self.goal.values(images, energy), self.goal.stds(images, std)
-        return self.acquisition.score(values, self.scale * stds, self.best_energy)
+        return self.acquisition.score(values, self.bars.bold * stds, self.best_energy)
 
     def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
         """The best of the pool that is not known yet; None if all are.
@@ -276,21 +279,20 @@ class Learner:
         """
         if not pool:
             return None
-        energy, std = self._predict(pool)
-        scores = self._score(pool, energy, std)
+        energy, std = self.predict(pool)
+        scores = self.score(pool, energy, std)
         if purpose == "explore":
             values, stds = self.goal.values(pool, energy), self.goal.stds(pool, std)
             low = values <= np.quantile(values, _EXPLORE_SHARE)
-            scores = np.where(low, values - _EXPLORE_KAPPA * self.scale * stds, np.inf)
-        order = np.argsort(scores, kind="stable")
-        for k in order:
+            scores = np.where(low, values - _EXPLORE_KAPPA * self.bars.bold * stds, np.inf)
+        for k in np.argsort(scores, kind="stable"):
             if np.isfinite(energy[k]) and self.known.find(pool[k], float(energy[k])) is None:
                 return Proposal(
                     atoms=pool[k],
                     generator=str(pool[k].info["generator"]),
                     predicted=float(energy[k]),
                     std=float(std[k]),
-                    scale=self.scale,
+                    scale=self.bars.shown(float(energy[k]), float(std[k]), self.best_energy),
                     acquisition=float(scores[k]),
                     purpose=purpose,
                 )

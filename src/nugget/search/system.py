@@ -20,6 +20,9 @@ DEFAULT_GENERATORS: dict[str, float] = {
     "cut_and_splice": 1.0,
     "twist": 0.5,
     "melt": 0.5,
+    "random_molecules": 1.0,
+    "molecule_move": 2.0,
+    "molecule_splice": 1.0,
 }
 
 CRYSTAL_GENERATORS: dict[str, float] = {
@@ -44,14 +47,23 @@ _CRYSTAL: dict[str, dict[str, Any]] = {
         "kernel_options": {"amplitude": 100.0},
         "baseline_options": {"complete": True},
     },
-    "search": {"generators": CRYSTAL_GENERATORS, "reference_tolerance": 0.01, "explore": 0},
+    "search": {
+        "generators": CRYSTAL_GENERATORS,
+        "reference_tolerance": 0.01,
+        "explore": 0,
+        "usual_force": 0.0,
+    },
 }
 
 
 class SystemConfig(Section):
     """The system to search."""
 
-    formula: str = Field("Au20", description="atoms to place, as Au20 or Cu5Au8")
+    formula: str = Field(
+        "Au20",
+        description="atoms to place, as Au20 or Cu5Au8, or molecules that stay whole, as H2O*4 or "
+        "CO*2,Au4",
+    )
     kind: Literal["cluster", "surface", "bulk", "crystal"] = Field(
         "cluster",
         description="free cluster, atoms on a template, atoms in a fixed periodic cell (bulk), or "
