@@ -18,7 +18,7 @@ from nugget.search.polish_step import PolishStep, energy_of, lowest_steps
 from nugget.search.store import Record
 from nugget.structures.symmetry import space_group_of
 
-COUNT = 6
+COUNT = 8
 #: Symmetry is looked for in structures of at most so many atoms.
 MOST_ATOMS = 150
 _CONVERGED = 0.05  # eV/Å, as polishing asks for
