@@ -16,7 +16,7 @@ from nugget.report.search_page import sections as made
 from nugget.report.search_page.atom_values import AtomModel, try_model
 from nugget.report.search_page.evaluations import NAME, Evaluations
 from nugget.report.search_page.landscape import Landscape
-from nugget.report.search_page.minima import Gallery, Low, lowest
+from nugget.report.search_page.minima import Gallery, Low, Lowest
 from nugget.report.search_page.provenance import as_line, command
 from nugget.search.config import write_config
 from nugget.search.goal import make_goal
@@ -49,6 +49,7 @@ class SearchPage:
         self.evaluations = Evaluations(self.goal, self.structures)
         self.steps: list[PolishStep] = []
         self.gallery = Gallery(self.structures, self.goal)
+        self._lowest = Lowest(self.goal)
         self.meetings = Meetings(self._learned(problem))
         self.state = State("stopped")
         self._model: AtomModel | None = None
@@ -83,18 +84,24 @@ class SearchPage:
         for record in records:
             self.meetings.add(record)
         if records or steps:
-            self._low = lowest(self.records, self.steps, self.goal)
+            self._lowest.add(records)
+            self._low = self._lowest.chosen(self.records, self.steps)
         self._sections = self._made_sections()
         return True
 
     def _fit_model(self, news: Sequence[Record]) -> None:
         """A model for numbers per atom, once the search has ended: fitting costs time."""
         known = [*self.records, *news]
-        if self.state.doing == "running":
+        if self._running:
             self._model, self._no_model, self._modelled = None, "", -1
         elif len(known) != self._modelled:
             self._model, self._no_model = try_model(self.config, self.directory, known, self.trust)
             self._modelled = len(known)
+
+    @property
+    def _running(self) -> bool:
+        """Then time is not ours: no model, no symmetries."""
+        return self.state.doing == "running"
 
     @property
     def budget(self) -> int:
@@ -121,7 +128,7 @@ class SearchPage:
         sure = self.meetings.confidence()
         return [
             made.figures(records, steps, self._low, goal, sure, self.budget),
-            self.gallery.section(self._low, rows, self._model, self._no_model),
+            self.gallery.section(self._low, rows, self._model, self._no_model, self._running),
             made.energies(goal),
             made.expectations(goal),
             made.landscape(),
