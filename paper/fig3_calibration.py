@@ -24,6 +24,7 @@ from nugget.calibration.recalibrate import LEVEL_BOUNDS
 from nugget.datafiles import read_images
 from nugget.errors import run_script
 from nugget.report.calibration_figure import calibration_figure
+from nugget.report.style import save
 
 PP = "projected process"
 MODELS = {
@@ -112,17 +113,27 @@ def report(title: str, table: np.ndarray) -> dict:
     return {"splits": summary, "differences_of_ce": differences, "verdict": verdict}
 
 
+def draw(found: dict[str, Residuals], out: Path) -> None:
+    chosen = {name: found[name] for name in ("committee, exact", PP, "committee, K = 10")}
+    for dark in (False, True):
+        figure = calibration_figure(chosen, np.random.default_rng(0), dark=dark)
+        save(figure, out / "fig3_calibration.png", dark)
+
+
 def main() -> None:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description="The paper's Figure 3.")
     parser.add_argument("--data", type=Path, required=True, help="au_clusters_dft.extxyz.gz")
     parser.add_argument("--splits", type=int, default=20, help="random splits, energies only")
     parser.add_argument("--force-splits", type=int, default=10, help="random splits with forces")
+    parser.add_argument("--redraw", action="store_true", help="the figure alone: the file's split")
     parser.add_argument("--out", type=Path, default=here / "figures")
     args = parser.parse_args()
     warnings.simplefilter("ignore", CalibrationWarning)
     images = read_images(args.data)
-    args.out.mkdir(parents=True, exist_ok=True)
+    if args.redraw:
+        draw(one_split(images, np.arange(len(images)), CUR(1000), False, seed=0), args.out)
+        return
 
     studies = {
         "Energies, 1000 points by CUR": (CUR(1000), False, args.splits),
@@ -134,10 +145,7 @@ def main() -> None:
         table, first = study(images, title, rule, forces, splits)
         results[title] = report(title, table)
         if not forces and isinstance(rule, CUR):
-            drawn = {name: first[name] for name in ("committee, exact", PP, "committee, K = 10")}
-            figure = calibration_figure(drawn, np.random.default_rng(0))
-            for suffix in ("png", "pdf"):
-                figure.savefig(args.out / f"fig3_calibration.{suffix}", dpi=150)
+            draw(first, args.out)
     (here / "results").mkdir(exist_ok=True)
     (here / "results" / "fig3.json").write_text(json.dumps(results, indent=1) + "\n")
 

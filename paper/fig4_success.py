@@ -20,6 +20,7 @@ from nugget.campaign.grid import cell_values
 from nugget.campaign.results import Row, examine, read_csv, read_outcome, write_csv
 from nugget.campaign.summary import Group, compare, describe, grouped
 from nugget.errors import NuggetError, run_script
+from nugget.report.style import save
 from nugget.report.success_figure import success_figure
 from nugget.search.store import Store
 
@@ -117,10 +118,9 @@ def main() -> None:
         print(f"\n{name} tetrahedron")
         tell(statistics[name])
     args.json.write_text(json.dumps(statistics, indent=1) + "\n")
-    args.out.mkdir(parents=True, exist_ok=True)
-    figure = success_figure(groups, title="Au$_{20}$, GFN1-xTB: is the tetrahedron found?")
-    for suffix in ("png", "pdf"):
-        figure.savefig(args.out / f"fig4_success.{suffix}", dpi=150)
+    for dark in (False, True):
+        title = "Au$_{20}$, GFN1-xTB: is the tetrahedron found?"
+        save(success_figure(groups, title, dark), args.out / "fig4_success.png", dark)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from ase import Atoms
 from ase.build import bulk
 from ase.calculators.emt import EMT
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -29,6 +30,7 @@ from nugget.gp.labels import Labels
 from nugget.gp.points import Points
 from nugget.gp.regression import SparseRegression
 from nugget.potential.evaluate import STD
+from nugget.report.style import PAGE, Theme, drawing, finish, save
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
 
@@ -36,15 +38,22 @@ HERE = Path(__file__).parent
 PEERS = HERE.parent / "benchmarks" / "results" / "peers.json"
 MODELS = {"committee": LabelNoise(), "projected process": ProjectedProcess()}
 PEER = {"committee": ("ensemble", "exact"), "projected process": ("projected", "projected")}
+WORDS = {"committee": "ensemble", "projected process": "projected process"}  # as in the paper
 COUNTS, SIZES = (25, 50, 100, 200), (250, 500, 1000, 2000)
 SOAP32, KERNEL, NOISE = SOAP(("Au",), 6.0, 3, 2), RBF(20.0), 0.01
-COLOURS = {
-    "descriptor": "#4477aa",
-    "selection": "#ccbb44",
-    "kernel": "#66ccee",
-    "solve": "#228833",
-    "uncertainty": "#ee6677",
-    "backward": "#aa3377",
+# Parts as they were measured, in the order of the work, and as the field calls them.
+PARTS = {
+    "descriptor": "descriptors (SOAP)",
+    "selection": "sparsification (CUR)",
+    "kernel": "kernel matrices",
+    "solve": "linear solve (QR)",
+    "uncertainty": "uncertainty",
+    "backward": "gradients (forces, ∇σ)",
+}
+ROWS = {
+    "training n": ("training", "training structures"),
+    "training m": ("training", "inducing points $m$"),
+    "predict 50": ("prediction", "inducing points $m$"),
 }
 
 
@@ -163,20 +172,22 @@ def measure(repeats: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     return results
 
 
-def stacked(axis: plt.Axes, found: dict[str, dict[str, float]], label: str) -> None:
+def stacked(axis: Axes, found: dict[str, dict[str, float]], label: str, theme: Theme) -> None:
     """Bars of milliseconds, one per size, parts on top of each other."""
     bottom = np.zeros(len(found))
-    for part, colour in COLOURS.items():
+    for k, (part, name) in enumerate(PARTS.items()):
         heights = np.array([1e3 * row.get(part, 0.0) for row in found.values()])
-        if heights.any():
-            axis.bar(list(found), heights, 0.7, bottom, color=colour, label=part)
+        if any(part in row for row in found.values()):
+            axis.bar(list(found), heights, 0.7, bottom, color=theme.colour(k), label=name)
             bottom += heights
+    axis.grid(axis="x", visible=False)
     axis.set_xlabel(label)
-    axis.set_ylabel("milliseconds")
-    axis.set_ylim(0, 1.15 * bottom.max())
+    axis.set_ylim(0, 1.08 * bottom.max())
 
 
-def totals(axis: plt.Axes, results: dict, row: str, peers: dict | None, label: str) -> None:
+def totals(
+    axis: Axes, results: dict, row: str, peers: dict | None, label: str, theme: Theme
+) -> None:
     """Sums of the parts, and AGOX's, on logarithmic axes."""
     for name, style in zip(MODELS, ("o-", "s--"), strict=True):
         found = results[name][row]
@@ -184,8 +195,8 @@ def totals(axis: plt.Axes, results: dict, row: str, peers: dict | None, label: s
             [int(size) for size in found],
             [sum(parts.values()) for parts in found.values()],
             style,
-            color="#4477aa",
-            label=f"nugget, {name}",
+            color=theme.colour(0),
+            label=f"nugget, {WORDS[name]}",
         )
         if peers is not None:
             part = peers[PEER[name][0]]
@@ -195,36 +206,36 @@ def totals(axis: plt.Axes, results: dict, row: str, peers: dict | None, label: s
                 [int(size) for size in theirs],
                 [found["agox"]["cpu"]["median"] for found in theirs.values()],
                 style,
-                color="#ee6677",
-                label=f"AGOX, {'ensemble' if name == 'committee' else name}",
+                color=theme.colour(1),
+                label=f"AGOX, {WORDS[name]}",
             )
-    axis.set_xlabel(label)
-    axis.set_ylabel("seconds")
+    axis.set(xlabel=label, ylabel="processor time, s")
     sizes = [int(size) for size in results["committee"][row]]
     axis.set_xticks(sizes, [str(size) for size in sizes])
     axis.minorticks_off()
-    axis.grid(alpha=0.3)
 
 
-def draw(results: dict, peers: dict | None) -> plt.Figure:
-    rows = {
-        "training n": ("training", "training structures (m = 1000)"),
-        "training m": ("training", "inducing points (200 structures)"),
-        "predict 50": ("E, F, σ, ∇σ of 50", "inducing points"),
-    }
-    figure, axes = plt.subplots(3, 3, figsize=(12, 9.5), layout="constrained")
-    for axis_row, (row, (what, label)) in zip(axes, rows.items(), strict=True):
-        for axis, name in zip(axis_row, MODELS, strict=False):
-            stacked(axis, results[name][row], label)
-            axis.set_title(f"{name}: {what}", fontsize=10)
-        height = max(axis.get_ylim()[1] for axis in axis_row[:2])
-        for axis in axis_row[:2]:
-            axis.set_ylim(0, height)
-            axis.legend(fontsize=8, loc="upper left")
-        totals(axis_row[2], results, row, peers, label)
-        axis_row[2].set_title(f"totals: {what}", fontsize=10)
-    axes[2, 2].legend(fontsize=8, loc="center")
-    return figure
+def draw(results: dict, peers: dict | None, dark: bool) -> Figure:
+    with drawing(dark) as theme:
+        figure = Figure(figsize=(PAGE, 6.6), layout="constrained")
+        axes = figure.subplots(3, 3)
+        for axis_row, (row, (what, label)) in zip(axes, ROWS.items(), strict=True):
+            for axis, name in zip(axis_row, MODELS, strict=False):
+                stacked(axis, results[name][row], label, theme)
+                axis.set_title(f"{what}, {WORDS[name]}")
+            height = max(axis.get_ylim()[1] for axis in axis_row[:2])
+            for axis in axis_row[:2]:
+                axis.set_ylim(0, height)
+            axis_row[0].set_ylabel("processor time, ms")
+            axis_row[1].tick_params(labelleft=False)
+            totals(axis_row[2], results, row, peers, label, theme)
+            axis_row[2].set_title(f"{what}, total")
+        parts: dict = {}
+        for axis in (axes[0, 0], axes[2, 0]):
+            parts |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+        axes[2, 2].legend(loc="center", borderpad=0.1, labelspacing=0.2)
+        figure.legend(parts.values(), parts.keys(), loc="outside lower center", ncols=3)
+        return finish(figure, axes.ravel())
 
 
 def main() -> None:
@@ -233,7 +244,6 @@ def main() -> None:
     parser.add_argument("--redraw", action="store_true", help="from the numbers measured last")
     parser.add_argument("--out", type=Path, default=HERE / "figures")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     numbers = HERE / "results" / "fig5.json"
     if args.redraw:
         results = json.loads(numbers.read_text())
@@ -241,9 +251,8 @@ def main() -> None:
         with threadpool_limits(1):
             results = measure(args.repeats)
     peers = json.loads(PEERS.read_text()) if PEERS.exists() else None
-    figure = draw(results, peers)
-    for suffix in ("png", "pdf"):
-        figure.savefig(args.out / f"fig5_timings.{suffix}", dpi=150)
+    for dark in (False, True):
+        save(draw(results, peers, dark), args.out / "fig5_timings.png", dark)
     numbers.parent.mkdir(exist_ok=True)
     numbers.write_text(json.dumps(results, indent=1) + "\n")
     for name, found in results.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,7 @@ from nugget.cli._common import emit, number, progress, table
 from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
-    from ase import Atoms
-
-    from nugget.calibration import Bins, Components, Residuals
+    from nugget.calibration import Bins, Components
     from nugget.calibration.summary import Metrics
 
 # More groups than this make no table; a file of many formulas is shown by the largest groups.
@@ -41,6 +40,10 @@ def evaluate(
             help="Directory for figures: calibration and parity, png and pdf.", metavar="DIR"
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="A page: parity, calibration, the worst in 3D.", metavar="FILE"),
+    ] = None,
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
@@ -53,6 +56,7 @@ def evaluate(
     [bold]Examples[/bold]
 
         nugget evaluate au.model test.extxyz
+        nugget evaluate au.model test.extxyz --html au.html
         nugget evaluate au.model test.extxyz --plot figures
         nugget evaluate au.model all.extxyz.gz -i 250: --json > metrics.json
 
@@ -62,6 +66,7 @@ def evaluate(
     import numpy as np
 
     from nugget.calibration import components, residuals, sigma_bins
+    from nugget.calibration.groups import force_error_per_atom, group_errors, grouped_by
     from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
     from nugget.structures.io import read_images, relabelled
@@ -71,6 +76,8 @@ def evaluate(
     for file in files:
         if plot is not None and plot.exists():
             refuse_existing(file, force)
+    if html is not None:
+        refuse_existing(html, force)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)
@@ -96,8 +103,25 @@ def evaluate(
         figures = {"calibration": figure, "parity": parity_figure(found, parts)}
         for file in files:
             figures[file.stem].savefig(file, dpi=150)
-    groups = _groups(images, by)
-    split = {name: _of_group(found, parts, members) for name, members in groups.items()}
+    if html is not None:
+        from nugget.report.evaluation_page import evaluation_page
+        from nugget.report.evaluation_rows import Evaluation
+        from nugget.report.page import write_page
+
+        judged_on = Evaluation(potential, images, found, parts, by, seed)
+        options = {
+            "-i": index if index != ":" else None, "--energy-key": energy_key,
+            "--forces-key": forces_key, "--stress-key": stress_key,
+            "--by": by if by != "formula" else None,
+        }  # fmt: skip
+        words = ["nugget", "evaluate", str(model), str(data), "--html", str(html)]
+        words += [word for pair in options.items() if pair[1] for word in pair if word]
+        words += ["--stress"] * stress + ["--no-forces"] * (not forces)
+        command = shlex.join(words)
+        write_page(html, evaluation_page(judged_on, model.name, command))
+        files.append(html)
+    groups = grouped_by(images, by)
+    split = {name: group_errors(found, parts, members) for name, members in groups.items()}
     judged = {kind: part.summary() for kind, part in parts.items()}
     if json:
         columns = ("count", "sigma_min", "sigma_max", "rmv", "rmse", "bias")
@@ -106,7 +130,7 @@ def evaluate(
                 "model": model,
                 "metrics": metrics.to_dict(),
                 "components": {kind: one.to_dict() for kind, one in judged.items()},
-                "force_error_per_atom": _per_atom(parts),
+                "force_error_per_atom": force_error_per_atom(parts),
                 "by": {"key": by, "groups": split},
                 "bins": {name: getattr(bins, name) for name in columns},
                 "figures": files,
@@ -115,7 +139,7 @@ def evaluate(
         return
     _print(metrics, bins)
     for kind, one in judged.items():
-        _print_components(kind, one, _per_atom(parts) if kind == "force" else None)
+        _print_components(kind, one, force_error_per_atom(parts) if kind == "force" else None)
     if len(split) > 1:
         _print_groups(by, split)
     for file in files:
@@ -161,53 +185,6 @@ def _print(metrics: Metrics, bins: Bins) -> None:
             for b in range(len(bins.count))
         ],
     )
-
-
-def _groups(images: list[Atoms], by: str) -> dict[str, list[int]]:
-    """Structures by their formula or by a key of their info, the largest groups first."""
-    groups: dict[str, list[int]] = {}
-    for s, atoms in enumerate(images):
-        name = atoms.get_chemical_formula() if by == "formula" else str(atoms.info.get(by, "–"))
-        groups.setdefault(name, []).append(s)
-    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
-
-
-def _of_group(
-    found: Residuals, parts: dict[str, Components], members: list[int]
-) -> dict[str, float]:
-    """Errors and shares within the error bars of some structures."""
-    import numpy as np
-
-    error = np.abs(found.y_true - found.y_pred)[members]
-    out = {
-        "structures": len(members),
-        "energy_mae": float(error.mean()),
-        "within_1": float(np.mean(error <= found.y_std[members])),
-        "within_2": float(np.mean(error <= 2 * found.y_std[members])),
-    }
-    for kind, part in parts.items():
-        own = part.of(members)
-        if len(own.y_true):
-            error = np.abs(own.y_true - own.y_pred)
-            out[f"{kind}_mae"] = float(error.mean())
-            out[f"{kind}_within_1"] = float(np.mean(error <= own.y_std))
-            out[f"{kind}_within_2"] = float(np.mean(error <= 2 * own.y_std))
-    return out
-
-
-def _per_atom(parts: dict[str, Components]) -> dict[str, float] | None:
-    """Lengths of the errors of atoms' forces: mean, root mean square, the worst of twenty."""
-    import numpy as np
-
-    if "force" not in parts:
-        return None
-    part = parts["force"]
-    length = np.linalg.norm((part.y_pred - part.y_true).reshape(-1, 3), axis=1)
-    return {
-        "mean": float(length.mean()),
-        "rms": float(np.sqrt(np.mean(length**2))),
-        "quantile_95": float(np.quantile(length, 0.95)),
-    }
 
 
 def _print_components(kind: str, metrics: Metrics, per_atom: dict[str, float] | None) -> None:

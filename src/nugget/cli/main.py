@@ -15,10 +15,12 @@ from typer.core import TyperGroup
 
 import nugget
 from nugget.cli._errors import handled
+from nugget.cli._help import flowing
 from nugget.cli._terminal import plain_where_needed
 from nugget.cli.calibrate import calibrate
 from nugget.cli.campaign import campaign
 from nugget.cli.check import check
+from nugget.cli.compare import compare
 from nugget.cli.dataset import dataset
 from nugget.cli.engines import engines
 from nugget.cli.evaluate import evaluate
@@ -43,6 +45,7 @@ COMMANDS = (
     campaign,
     report,
     watch,
+    compare,
     init,
     engines,
     fit,
@@ -79,7 +82,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in COMMANDS:
-    app.command(no_args_is_help=command not in BARE)(command)
+    app.command(no_args_is_help=command not in BARE, help=flowing(command.__doc__))(command)
 
 
 def _version(wanted: bool) -> None:
@@ -107,6 +110,7 @@ def main(
 
         nugget report runs/Au20-seed0
         nugget watch runs/Au20-seed0
+        nugget compare runs/Au20-seed0 runs/Au20-seed1
 
     Relax structures with the same engines, in a third of the usual evaluations:
 

@@ -44,7 +44,7 @@ def neb(
     [bold]Examples[/bold]
 
         nugget neb initial.traj final.traj --engine emt --out path
-        nugget neb a.xyz b.xyz --engine gfn1-xtb --images 7 --vibrations --out path
+        nugget neb a.xyz b.xyz --images 7 --vibrations --out path
         nugget neb --resume path
 
     Both ends are relaxed with the engine, then a climbing-image NEB goes on in a model. The engine
@@ -55,8 +55,8 @@ def neb(
     The exit code is 1 if the saddle was not found within --max-calls.
     """
     from nugget.cli._on_the_fly import begin_neb
-    from nugget.onthefly.figure import draw_path
     from nugget.onthefly.neb import report_of
+    from nugget.report.path_figure import draw_path
 
     options = {
         "images": images, "fmax": fmax, "max_force_error": max_force_error,

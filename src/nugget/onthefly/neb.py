@@ -28,10 +28,9 @@ from nugget.onthefly.vibrations import imaginary_modes
 from nugget.relax.learning import LearningRelaxation
 from nugget.structures.files import locked
 from nugget.structures.io import write_images
+from nugget.structures.sealed import write_sealed
 
-MODEL, PATH = "learned.model", "path.extxyz"
-# A band is followed while σ of its forces is below this many allowed errors.
-_FAR = 2.0
+MODEL, PATH, RESULT = "learned.model", "path.extxyz", "result.json"
 # Where the engine is called before there is a model: shares of the path.
 _LOOKS = (0.5, 0.25, 0.75, 0.125, 0.875, 0.375, 0.625)
 
@@ -68,6 +67,11 @@ class NEBResult:
         if self.saddle is None:
             return float("nan")
         return float(self.saddle.atoms.get_potential_energy() - self.start.get_potential_energy())
+
+    @property
+    def image(self) -> int | None:
+        """The image of the path that is the saddle."""
+        return None if self.saddle is None else self.saddle.image
 
     @property
     def reaction_energy(self) -> float:
@@ -109,6 +113,7 @@ class NEBRun:
             result, model = find_path(self.start, self.end, engine, self.config, watch)
             finish(self.directory, MODEL, model)
             write_images(self.directory / PATH, path_images(result.band))
+            write_sealed(self.directory / RESULT, {"image": result.image, **report_of(result)})
         return result
 
 
@@ -171,7 +176,7 @@ class _PathSearch:
         reason = "all calls used"
         while self.calls < config.max_calls:
             potential = self.model.potential
-            path = relaxed(path, potential, config.fmax, _FAR * config.max_force_error)
+            path = relaxed(path, potential, config.fmax, config.max_force_error)
             band = evaluated(path, potential, config.max_force_error)
             image = self._next(band)
             found = self.call(path[image])

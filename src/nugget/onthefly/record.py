@@ -112,13 +112,16 @@ def judge_of(known: Callable[[], list[Atoms]]) -> Callable[[Atoms], str | None]:
     return judge
 
 
-def read_outcomes(path: Path) -> list[Outcome]:
-    """What was written down; a last line that was cut off by a kill is removed from the file."""
+def read_outcomes(path: Path, repair: bool = True) -> list[Outcome]:
+    """What was written down; a last line that was cut off by a kill is left out.
+
+    With `repair` it is removed from the file, too; whoever only looks at a run must not do that.
+    """
     if not path.exists():
         return []
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
+    if repair and len(whole) < len(content):
         os.truncate(path, len(whole))
     try:
         return [Outcome.from_json(line.decode()) for line in whole.splitlines()]

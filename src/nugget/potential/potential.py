@@ -24,8 +24,10 @@ from nugget.potential.design import label_rows
 from nugget.potential.evaluate import environment_points
 from nugget.potential.prediction import Outputs, Prediction, concatenate, need_volume, predict
 from nugget.potential.priors import Prior, as_prior
+from nugget.potential.shown import potential_contents
 from nugget.potential.training import Training
 from nugget.structures.batch import Batch, as_batch
+from nugget.structures.shown import Contents, Shown
 
 if TYPE_CHECKING:
     from nugget.calculators import NuggetCalculator
@@ -49,7 +51,7 @@ class Fit:
     lean: bool = False  # read from a file that keeps what predictions need, and nothing else
 
 
-class Potential:
+class Potential(Shown):
     """Sparse Gaussian-process potential with calibrated uncertainty.
 
     Parameters
@@ -92,7 +94,8 @@ class Potential:
         self.origin: dict[str, Any] = {}  # of a lean file: what is known of its training set
         self._fit: Fit | None = None
 
-    # ------------------------------------------------------------------ learning
+    def contents(self) -> Contents:
+        return potential_contents(self)
 
     def fit(
         self,
@@ -226,8 +229,6 @@ class Potential:
         self._fit = replace(self.fitted, uncertainty=uncertainty)
         self.uncertainty = uncertainty.settings
 
-    # ---------------------------------------------------------------- predicting
-
     def predict(
         self,
         images: Sequence[Atoms] | Atoms,
@@ -270,8 +271,6 @@ class Potential:
             yield batch.part(start, end)
             start = end
 
-    # ------------------------------------------------------------------ surfaces
-
     def lcb(self, kappa: float) -> Surface:
         """The lower confidence bound E − κσ: call it with images for values and gradients."""
         from nugget.potential.surface import Surface
@@ -283,8 +282,6 @@ class Potential:
         from nugget.calculators import NuggetCalculator
 
         return NuggetCalculator(self, **options)
-
-    # ---------------------------------------------------------------------- file
 
     def save(self, path: str | Path, lean: bool = False) -> None:
         """Write to one file, atomically; a `lean` file predicts, but cannot learn on."""

@@ -10,15 +10,17 @@ import numpy as np
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.potential.evaluate import MEAN_AND_STD, value_and_grad
+from nugget.potential.shown import prediction_contents
 from nugget.structures.batch import Batch
 from nugget.structures.labels import VOIGT
+from nugget.structures.shown import Contents, Shown
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Potential
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Shown):
     """What was asked for; the rest is None. eV and Å, whole structures unless said."""
 
     energy: Floats  # (B,)
@@ -30,6 +32,9 @@ class Prediction:
     energies_uncertainty: list[Floats] | None = None  # per atom, (N,) each
     forces_uncertainty: list[Floats] | None = None  # per component, (N, 3) each
     stress_uncertainty: Floats | None = None  # (B, 6)
+
+    def contents(self) -> Contents:
+        return prediction_contents(self)
 
 
 class Outputs(NamedTuple):

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from nugget.calibration import Residuals, calibration_curve, calibration_error, sigma_bins
 from nugget.errors import NuggetError
+from nugget.report.style import PAGE, Theme, drawing, finish
 
-# Blue, orange, green, pink: most colour-blind readers can distinguish them, also in grey.
-COLOURS = ("#1f6fb4", "#e8710a", "#2e8b57", "#c2528b", "#6b6b6b", "#8a6d3b")
-_STYLE: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 _PARITY = 2  # parity panels; further models appear as curves only
 
 
@@ -25,41 +23,35 @@ def calibration_figure(
     rng: np.random.Generator,
     shown: int = 60,
     parity: tuple[str, ...] | None = None,
+    dark: bool = False,
 ) -> Figure:
     """Parity with error bars of `shown` random structures, calibration curves, and binned σ.
 
     Error bars are 2σ. Parity panels are drawn for the models named in `parity`, else for the first
     two. All numbers in the panels are of all structures, in eV/atom.
     """
-    from matplotlib import rc_context
-
     if not models:
         raise NuggetError("There is nothing to draw; give the residuals of at least one model.")
     names = parity or tuple(models)[:_PARITY]
-    colours = {name: COLOURS[k % len(COLOURS)] for k, name in enumerate(models)}
-    with rc_context(_STYLE):
-        if len(names) == 1:
-            figure = Figure(figsize=(10.2, 3.4), layout="constrained")
-            axes = list(figure.subplots(1, 3))
-        else:
-            figure = Figure(figsize=(7.6, 7.2), layout="constrained")
-            axes = list(figure.subplots(2, 2).ravel())
+    with drawing(dark) as theme:
+        colours = {name: theme.colour(k) for k, name in enumerate(models)}
+        rows, columns, height = (1, 3, 2.5) if len(names) == 1 else (2, 2, 6.4)
+        figure = Figure(figsize=(PAGE, height), layout="constrained")
+        axes = list(figure.subplots(rows, columns).ravel())
         n = min(len(found.y_true) for found in models.values())
         chosen = np.sort(rng.permutation(n)[: min(shown, n)])
         for name, panel in zip(names, axes, strict=False):
-            draw_parity(panel, models[name], colours[name], name, chosen)
+            draw_parity(panel, models[name], colours[name], name, chosen, theme)
             if panel is not axes[0]:  # the same scale for all error bars
                 panel.sharey(axes[0])
                 axes[0].autoscale(axis="y")
-        draw_curves(axes[-2], models, colours)
-        draw_bins(axes[-1], models, colours)
-        for letter, panel in zip("abcd", axes, strict=False):
-            panel.set_title(f"({letter})", loc="left", fontsize=9)
-    return figure
+        draw_curves(axes[-2], models, colours, theme)
+        draw_bins(axes[-1], models, colours, theme)
+        return finish(figure, axes)
 
 
 def draw_parity(
-    panel: Axes, found: Residuals, colour: str, name: str, chosen: NDArray[np.int64]
+    panel: Axes, found: Residuals, colour: str, name: str, chosen: NDArray[np.int64], theme: Theme
 ) -> None:
     """Predicted against true energies per atom, with 2σ bars, of the chosen structures."""
     true, pred, std = found.y_true[chosen], found.y_pred[chosen], found.y_std[chosen]
@@ -67,7 +59,7 @@ def draw_parity(
         true, pred, yerr=2 * std, fmt="o", ms=3, lw=0.8, capsize=1.5, color=colour, zorder=2
     )
     ends = [min(true.min(), pred.min()), max(true.max(), pred.max())]
-    panel.plot(ends, ends, color="0.3", lw=0.8, ls="--", zorder=1)
+    panel.plot(ends, ends, color=theme.soft, lw=0.8, ls="--", zorder=1)
     errors = 1e3 * (found.y_pred - found.y_true)
     panel.text(
         0.04,
@@ -76,18 +68,20 @@ def draw_parity(
         f"RMSE {np.sqrt(np.mean(errors**2)):.1f} meV/atom",
         transform=panel.transAxes,
         va="top",
-        fontsize=8,
+        fontsize=7.5,
     )
-    panel.set_title(name, fontsize=10)
+    panel.set_title(name)
     panel.set(
         xlabel="true energy (eV/atom)",
         ylabel=r"predicted energy $\pm\,2\sigma$ (eV/atom)",
     )
 
 
-def draw_curves(panel: Axes, models: Mapping[str, Residuals], colours: Mapping[str, str]) -> None:
+def draw_curves(
+    panel: Axes, models: Mapping[str, Residuals], colours: Mapping[str, str], theme: Theme
+) -> None:
     """Observed share of labels below the predicted quantiles; honest σ lie on the diagonal."""
-    panel.plot([0, 1], [0, 1], color="0.3", lw=0.8, ls="--")
+    panel.plot([0, 1], [0, 1], color=theme.soft, lw=0.8, ls="--")
     for name, found in models.items():
         data = (found.y_true, found.y_pred, found.y_std)
         expected, observed = calibration_curve(*data)
@@ -95,10 +89,12 @@ def draw_curves(panel: Axes, models: Mapping[str, Residuals], colours: Mapping[s
         panel.plot(expected, observed, color=colours[name], lw=1.6, label=label)
     panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     panel.set(xlabel="expected share of labels", ylabel="observed share of labels")
-    panel.legend(frameon=False, fontsize=7.5, loc="upper left", handlelength=1.2)
+    panel.legend(loc="upper left")
 
 
-def draw_bins(panel: Axes, models: Mapping[str, Residuals], colours: Mapping[str, str]) -> None:
+def draw_bins(
+    panel: Axes, models: Mapping[str, Residuals], colours: Mapping[str, str], theme: Theme
+) -> None:
     """Root mean square error against σ in bins of equal count; honest σ lie on the diagonal."""
     ends: list[float] = []
     for name, found in models.items():
@@ -112,7 +108,7 @@ def draw_bins(panel: Axes, models: Mapping[str, Residuals], colours: Mapping[str
         )
         ends += [x.min(), x.max(), y.min(), y.max()]
     low, high = min(ends) / 1.3, max(ends) * 1.3
-    panel.plot([low, high], [low, high], color="0.3", lw=0.8, ls="--")
+    panel.plot([low, high], [low, high], color=theme.soft, lw=0.8, ls="--")
     # σ of structures unlike the training set can be ten times that of the others.
     panel.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high * 1.8))
     for axis in (panel.xaxis, panel.yaxis):
@@ -120,4 +116,4 @@ def draw_bins(panel: Axes, models: Mapping[str, Residuals], colours: Mapping[str
         axis.set_major_formatter(ScalarFormatter())
         axis.set_minor_formatter(NullFormatter())
     panel.set(xlabel=r"predicted $\sigma$ (meV/atom)", ylabel="observed RMSE (meV/atom)")
-    panel.legend(frameon=False, fontsize=7.5, loc="upper left", handlelength=1.2)
+    panel.legend(loc="upper left")

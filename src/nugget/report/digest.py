@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from nugget.search.goal import Goal
     from nugget.search.run import Status
     from nugget.search.store import Record
 
@@ -51,18 +52,36 @@ class Share:
     last: bool  # it made the lowest one of all
 
 
-def shares(records: Sequence[Record]) -> list[Share]:
-    """Of all generators that were evaluated, the most frequent first."""
-    chosen: Counter[str] = Counter()
-    best: Counter[str] = Counter()
-    lowest: Record | None = None
-    for record in records:
-        chosen[record.generator] += 1
-        if record.ok and (lowest is None or record.energy < lowest.energy):
-            lowest = record
-            best[record.generator] += 1
+def shares(
+    records: Sequence[Record], improved: Sequence[bool], lowest: Record | None
+) -> list[Share]:
+    """Of all generators that were evaluated, the most frequent first.
+
+    `improved` says of each record whether it was lower than all before.
+    """
+    chosen = Counter(record.generator for record in records)
+    best = Counter(r.generator for r, lower in zip(records, improved, strict=True) if lower)
     holder = lowest.generator if lowest is not None else None
     return [Share(name, n, best[name], name == holder) for name, n in chosen.most_common()]
+
+
+def improvements(records: Sequence[Record], goal: Goal) -> list[bool]:
+    """Of each record, whether it was lower than all before, by what was known then."""
+    lower: list[bool] = []
+    known: list[Record] = []
+    lowest = float("inf")
+    for record in records:
+        value = goal.value(record.atoms, record.energy) if record.ok else float("inf")
+        lower.append(value < lowest)
+        if not record.ok:
+            continue
+        known.append(record)
+        informed = goal.informed(record.atoms, record.energy)
+        if informed is goal:
+            lowest = min(lowest, value)
+        else:
+            goal, lowest = informed, min(informed.value(r.atoms, r.energy) for r in known)
+    return lower
 
 
 def failures(records: Sequence[Record]) -> dict[str, int]:
@@ -121,12 +140,15 @@ def plain_line(status: Status) -> str:
     if not record.ok:
         return f"{head}  {record.failure}: {' '.join(record.reason.split())}  {record.generator}"
     assert best is not None
+    learner, goal = status.learner, status.learner.goal
     mark = "*" if best is record else " "
     expected = ""
     if record.predicted is not None and record.std:
-        bar = record.scale * record.std
-        expected = f"  expected {record.predicted:.3f} ± {bar:.3f}"
+        bar = goal.stds([record.atoms], np.array([record.scale * record.std]))[0]
+        expected = f"  expected {goal.value(record.atoms, record.predicted):.3f} ± {bar:.3f}"
+    unit = goal.unit
     return (
-        f"{head} {mark} {record.energy:.4f} eV  best {best.energy:.4f} eV{expected}  "
+        f"{head} {mark} {learner.value(record):.4f} {unit}  best {learner.value(best):.4f} {unit}"
+        f"{expected}  "
         f"{record.generator}{', to explore' if record.purpose == 'explore' else ''}"
     )

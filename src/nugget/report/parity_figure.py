@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from nugget.report.style import COLUMN, PAGE, drawing, finish
+
 if TYPE_CHECKING:
     from nugget._compiled.arrays import Floats
     from nugget.calibration import Components, Residuals
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 _POINTS = 5000  # more dots than this are only larger files
 
 
-def parity_figure(energies: Residuals, parts: Mapping[str, Components]) -> Figure:
+def parity_figure(
+    energies: Residuals, parts: Mapping[str, Components], dark: bool = False
+) -> Figure:
     """One panel per kind of label, with the diagonal and the mean absolute error."""
     panels: list[tuple[Floats, Floats, str, str]] = [
         (energies.y_true, energies.y_pred, "energy, eV/atom", "eV/atom")
@@ -23,13 +27,18 @@ def parity_figure(energies: Residuals, parts: Mapping[str, Components]) -> Figur
     units = {"force": "eV/Å", "stress": "eV/Å³"}
     for kind, part in parts.items():
         panels.append((part.y_true, part.y_pred, f"{kind}, {units[kind]}", units[kind]))
-    figure = Figure(figsize=(3.8 * len(panels), 3.6), layout="constrained")
-    for k, (true, predicted, name, unit) in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), k + 1)
-        step = -(-len(true) // _POINTS)
-        axes.plot(true[::step], predicted[::step], ".", ms=3, alpha=0.5, color="#1f4e79")
-        ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
-        axes.plot(ends, ends, color="#999999", lw=0.8)
-        mae = float(np.mean(np.abs(true - predicted)))
-        axes.set(xlabel=f"label: {name}", ylabel="prediction", title=f"MAE {mae:.3g} {unit}")
-    return figure
+    with drawing(dark) as theme:
+        width = COLUMN if len(panels) == 1 else PAGE
+        figure = Figure(figsize=(width, width / max(len(panels), 1.1)), layout="constrained")
+        axes = list(figure.subplots(1, len(panels), squeeze=False).ravel())
+        for k, (panel, (true, predicted, name, unit)) in enumerate(zip(axes, panels, strict=True)):
+            step = -(-len(true) // _POINTS)
+            panel.plot(
+                true[::step], predicted[::step], ".", ms=3, alpha=0.5, mew=0, color=theme.colour(k)
+            )
+            ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+            panel.plot(ends, ends, color=theme.soft, lw=0.8, ls="--")
+            mae = float(np.mean(np.abs(true - predicted)))
+            panel.set(xlabel=f"label: {name}", title=f"MAE {mae:.3g} {unit}")
+        axes[0].set_ylabel("prediction")
+        return finish(figure, axes)

@@ -14,6 +14,7 @@ from nugget.search.baseline import baseline_code
 from nugget.search.config import Config
 from nugget.search.knowledge import Knowledge, read_knowledge
 from nugget.search.learner import Learner
+from nugget.search.phases import Phase
 from nugget.search.polish import Minimum
 from nugget.search.prepare import (
     check,
@@ -27,12 +28,14 @@ from nugget.search.prepare import (
 from nugget.search.reference import read_references
 from nugget.search.replay import Replay, replay
 from nugget.search.run import Run, Watcher
+from nugget.search.shown import result_contents, search_contents
 from nugget.search.stop import Confidence
 from nugget.search.store import End, Record, Store
+from nugget.structures.shown import Contents, Shown
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Shown):
     """How a search ended."""
 
     best: Record | None
@@ -42,6 +45,7 @@ class Result:
     minima: tuple[Minimum, ...] = ()  # polished, the lowest first
     polish_evaluations: int = 0
     confidence: Confidence | None = None  # that the lowest structure is found
+    phases: tuple[Phase, ...] = ()  # of a search over compositions: the lowest of each
 
     @property
     def evaluations(self) -> int:
@@ -57,8 +61,11 @@ class Result:
         """Was the search stopped before its end?"""
         return self.end.status == "interrupted"
 
+    def contents(self) -> Contents:
+        return result_contents(self)
 
-class Search:
+
+class Search(Shown):
     """A search in a directory. `Search.create` starts one, `Search.resume` continues one."""
 
     def __init__(self, store: Store) -> None:
@@ -67,6 +74,9 @@ class Search:
         self.problem = make_problem(self.config.system, store.directory)
         self.references = read_references(self.config, store.directory)
         self._stop = False
+
+    def contents(self) -> Contents:
+        return search_contents(self)
 
     @classmethod
     def create(cls, config: Config, directory: str | Path, base: Path = Path()) -> Search:
@@ -150,5 +160,5 @@ class Search:
         failures = len(learner.records) - len(learner.good)
         return Result(
             learner.best, failures, end, self.store.directory, tuple(run.minima),
-            len(run.polisher.steps), learner.meetings.confidence(),
+            len(run.polisher.steps), learner.meetings.confidence(), run.phases,
         )  # fmt: skip

@@ -33,11 +33,13 @@ def page(
     badge: tuple[str, str] | None = None,
     footer: str = "",
     live: Mapping[str, Any] | None = None,
+    bare: bool = False,
 ) -> str:
     """The HTML of a page.
 
     `badge` is a word beside the title and its kind: good, busy, bad or plain. `live` is for pages
     that are served: the `address` of news, and the `session` and `revision` that the page holds.
+    A `bare` page has neither header nor inspector: a frame in something larger.
     """
     spec: dict[str, Any] = {
         "title": title,
@@ -45,6 +47,7 @@ def page(
         "badge": badge,
         "footer": footer,
         "live": live,
+        "bare": bare,
         "structures": (structures or Structures()).spec(),
         "data": {one.name: one.spec() for one in data},
         "sections": list(sections),

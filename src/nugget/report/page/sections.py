@@ -132,9 +132,17 @@ def item(structure: int, title: str, facts: Sequence[tuple[str, str]] = ()) -> S
     return {"structure": structure, "title": title, "facts": [list(one) for one in facts]}
 
 
-def film(structures: Sequence[int], *, title: str = "", caption: str = "") -> Section:
-    """Structures one after the other: dynamics, a path."""
-    return _without_none(kind="film", structures=list(structures), title=title, caption=caption)
+def film(
+    structures: Sequence[int],
+    *,
+    title: str = "",
+    caption: str = "",
+    values: Mapping[str, str] | None = None,
+) -> Section:
+    """Structures one after the other: dynamics, a path. `values` as in a gallery."""
+    return _without_none(
+        kind="film", structures=list(structures), title=title, caption=caption, values=values
+    )
 
 
 # --------------------------------------------------------------------------- words and numbers
@@ -148,15 +156,20 @@ def table(
     caption: str = "",
     structures: Sequence[int | None] | None = None,
     links: Sequence[str | None] | None = None,
+    digits: Sequence[int | None] | None = None,
     empty: str = "None.",
     folded: bool = False,
 ) -> Section:
-    """A table; a click on a row shows its structure. `links` are addresses relative to the page."""
+    """A table; a click on a row shows its structure. `links` are addresses relative to the page.
+
+    `digits` after the point, by column; without them numbers are shown with four figures.
+    """
     return _without_none(
         kind="table", columns=list(columns), rows=[list(row) for row in rows], title=title,
         caption=caption, empty=empty, folded=folded or None,
         structures=None if structures is None else list(structures),
         links=None if links is None else list(links),
+        digits=None if digits is None else list(digits),
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ class SearchPage:
             made.energies(goal),
             made.expectations(goal),
             made.landscape(),
-            made.spent(records, steps),
+            made.spent(records, steps, goal),
             made.failed(records, steps, rows),
             parts.rows(NAME, title="All evaluations"),
             *self._constant,

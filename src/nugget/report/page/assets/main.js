@@ -35,7 +35,7 @@ function firstStructure() {
 
 function build() {
   if (spec.badge) showBadge(spec.badge);
-  document.body.append(
+  if (!spec.bare) document.body.append(
     el("header", { class: "top" },
       el("div", {}, el("h1", {}, spec.title, " ", spec.badge ? badge : null),
         el("p", { class: "quiet", id: "subtitle", text: spec.subtitle ?? "" })),
@@ -45,7 +45,7 @@ function build() {
   const layout = el("div", { class: "layout" }, main);
   document.body.append(layout, speaker);
   spec.sections.forEach((part, place) => replaceSection(place, part));
-  if (store.frames.length || spec.live) {
+  if (!spec.bare && (store.frames.length || spec.live)) {
     const inspector = new Inspector();
     layout.classList.add("with-inspector");
     layout.append(inspector.node);

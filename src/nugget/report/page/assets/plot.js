@@ -167,8 +167,11 @@ class Plot {
       const color = this.curveColor(layer);
       const there = layer.x.map((x, k) => k).filter((k) => layer.low[k] !== null && layer.high[k] !== null);
       const at = (k, side) => [this.sx.pixel(layer.x[k]), this.sy.pixel(side[k])];
-      const edge = there.map((k) => at(k, layer.high)).concat(there.toReversed().map((k) => at(k, layer.low)));
-      path(context, edge);
+      const side = (values) => {
+        const points = there.map((k) => at(k, values));
+        return layer.steps ? points.flatMap((p, k) => (k ? [[p[0], points[k - 1][1]], p] : [p])) : points;
+      };
+      path(context, side(layer.high).concat(side(layer.low).toReversed()));
       context.globalAlpha = 0.18;
       context.fillStyle = color;
       context.fill();

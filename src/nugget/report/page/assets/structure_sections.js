@@ -39,7 +39,7 @@ makers.film = (part) => {
   const show = (k) => {
     slider.value = k;
     viewer.show(list[k], true);
-    label.textContent = `${titleOf(list[k])} (${k + 1} of ${list.length})`;
+    label.textContent = titleOf(list[k]) + (list.length > 1 ? ` (${k + 1} of ${list.length})` : "");
   };
   slider.addEventListener("input", () => {
     show(Number(slider.value));
@@ -57,6 +57,21 @@ makers.film = (part) => {
     if (k >= 0 && k !== Number(slider.value)) show(k);
   });
   disposers.push(() => clearInterval(playing));
-  if (list.length) show(0);
-  return el("div", { class: "film" }, viewer.node, el("div", { class: "tools" }, play, slider, label, downloads(() => viewer.structure)));
+  Object.assign(valueNames, part.values ?? {});
+  const frames = list.map((structure) => store.frames[structure]);
+  const modes = ["element", ...new Set(frames.flatMap((frame) => frame.names))];
+  const key = el("div", {});
+  const color = (mode) => {
+    const range = mode === "element" ? null : rangeOf(frames, mode);
+    Object.assign(viewer, { mode, range }).redraw();
+    key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
+  };
+  if (list.length) {
+    show(0);
+    color("element");
+  }
+  const several = list.length > 1;
+  return el("div", { class: "film" },
+    el("div", { class: "tools" }, modes.length > 1 ? modeSwitch(modes, color) : null, key), viewer.node,
+    el("div", { class: "tools" }, several ? [play, slider] : [], label, downloads(() => viewer.structure)));
 };

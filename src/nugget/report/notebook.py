@@ -1,0 +1,112 @@
+"""Structures in 3D in a notebook: `nugget.report.view(atoms)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import ArrayLike
+
+from nugget._compiled.arrays import Floats
+from nugget.errors import NuggetError
+from nugget.report.page import Structures, page, sections
+from nugget.structures.shown import counted
+
+_MOST = 500  # structures of a film
+_NAMES = {
+    "force": "force, eV/Å",
+    "force σ": "σ of the force, eV/Å",
+    "energy σ": "σ of the atom's energy, eV",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class View:
+    """Structures that a notebook shows in 3D; `html` is a page of its own."""
+
+    html: str
+    title: str
+    height: int
+
+    def __repr__(self) -> str:
+        return f"<View: {self.title}>"
+
+    def _repr_html_(self) -> str:
+        """A frame that may run its own script and download, and nothing else."""
+        return (
+            f'<iframe title="{escape(self.title)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{self.height}px;border:0" '
+            f'srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+
+def view(
+    atoms: Atoms | Sequence[Atoms],
+    values: Mapping[str, ArrayLike] | None = None,
+    height: int = 460,
+) -> View:
+    """Show a structure in 3D, or several one after the other.
+
+    Atoms can be coloured by element, by their forces and by uncertainties, where the structures
+    carry them (`nugget predict` writes them), and by `values`: numbers per atom by name, of a
+    single structure. Turn with the mouse; the structure can be downloaded as xyz and CIF.
+    """
+    images = [atoms] if isinstance(atoms, Atoms) else list(atoms)
+    if not images:
+        raise NuggetError("There is nothing to view: give one structure or more.")
+    if len(images) > _MOST:
+        raise NuggetError(f"{len(images)} structures are too many to view; give at most {_MOST}.")
+    if values is not None and len(images) > 1:
+        raise NuggetError("values belong to a single structure; view one at a time with them.")
+    structures = Structures()
+    several = len(images) > 1
+    numbers = [
+        structures.add(one, _label(one, k if several else None), _values(one, values), _energy(one))
+        for k, one in enumerate(images)
+    ]
+    names = dict.fromkeys(name for one in images for name in _values(one, values))
+    film = sections.film(numbers, values={name: _NAMES.get(name, name) for name in names})
+    title = images[0].get_chemical_formula()
+    if several:
+        title = f"{counted(len(images), 'structure')}, {title}"
+    return View(page(title, [film], structures=structures, bare=True), title, int(height))
+
+
+def _values(atoms: Atoms, given: Mapping[str, ArrayLike] | None) -> dict[str, Floats]:
+    found: dict[str, Any] = {}
+    results = {} if atoms.calc is None else atoms.calc.results
+    if results.get("forces") is not None:
+        found["force"] = np.linalg.norm(results["forces"], axis=1)
+    for name, key in (("force σ", "forces_uncertainty"), ("energy σ", "energies_uncertainty")):
+        known = results.get(key, atoms.arrays.get(key))
+        if known is not None:
+            known = np.asarray(known, float)
+            found[name] = np.linalg.norm(known, axis=1) if known.ndim == 2 else known
+    for name, numbers in (given or {}).items():
+        if np.shape(numbers) != (len(atoms),):
+            raise NuggetError(
+                f"values[{name!r}] has shape {np.shape(numbers)}; give one number per atom, "
+                f"{len(atoms)}."
+            )
+        found[name] = np.asarray(numbers, float)
+    return found
+
+
+def _energy(atoms: Atoms) -> float | None:
+    results = {} if atoms.calc is None else atoms.calc.results
+    energy = results.get("energy")
+    return None if energy is None else float(energy)
+
+
+def _label(atoms: Atoms, number: int | None) -> str:
+    words = [] if number is None else [f"{number}:"]
+    words.append(atoms.get_chemical_formula())
+    if (energy := _energy(atoms)) is not None:
+        words.append(f"{energy:.4f}")
+        std = atoms.info.get("energy_uncertainty")
+        words += [f"± {std:.4f} eV" if isinstance(std, float) else "eV"]
+    return " ".join(words)

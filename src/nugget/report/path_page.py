@@ -1,0 +1,215 @@
+"""The page of a reaction path that was learned: energies with error band, calls, images in 3D."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from ase.geometry import find_mic
+
+from nugget import __version__
+from nugget._compiled.arrays import Floats
+from nugget.evaluation.outcome import Outcome
+from nugget.onthefly.neb import largest_force
+from nugget.report.onthefly_runs import ReactionPath, read_path
+from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.page.sections import Section
+
+_SAME = 1e-3  # Å: a call at an image of the path
+_VALUES = {"force σ": "σ of the force, eV/Å", "moved": "distance from the start, Å"}
+
+
+def path_page(directory: Path) -> str:
+    """The page of a run of `nugget neb`, as HTML."""
+    run = read_path(directory)
+    structures = Structures()
+    calls = _calls_data(run, structures)
+    config, result = run.config, run.result
+    parts = [_figures(run)]
+    data = [calls]
+    if run.images:
+        shown = _Images(run, structures)
+        data.insert(0, shown.data())
+        parts += [shown.profile(), shown.gallery(), shown.film()]
+        parts.append(sections.side_by_side(_certainty(run), _calls(run)))
+        parts.append(shown.table())
+    else:
+        parts += [
+            sections.text("The path is written when the run ends: continue it with --resume."),
+            _calls(run),
+        ]
+    settings = config.model_dump_json(indent=1)
+    parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
+    converged = bool(result and result["converged"])
+    word = ("converged", "good") if converged else ("not converged", "bad")
+    if result is None:
+        word = ("no result yet", "plain") if not run.images else ("ended", "plain")
+    return page(
+        run.ends[0].get_chemical_formula(), parts, structures=structures, data=data, badge=word,
+        subtitle=f"a reaction path with {config.engine.name}, {directory}",
+        footer=f"nugget {__version__}",
+    )  # fmt: skip
+
+
+class _Images:
+    """The images of a path, with the model's energies and σ, and the engine's where it was."""
+
+    def __init__(self, run: ReactionPath, structures: Structures) -> None:
+        self.run, images = run, run.images
+        steps = [float(np.linalg.norm(b.positions - a.positions)) for a, b in pairwise(images)]
+        self.length: Floats = np.concatenate([[0.0], np.cumsum(steps)])
+        self.engine = [_energy_at(image, run.outcomes) for image in images]
+        model = np.array([image.get_potential_energy() for image in images])
+        zero = model[0] if self.engine[0] is None else self.engine[0]
+        self.energy: Floats = model - zero
+        self.engine = [None if e is None else e - zero for e in self.engine]
+        self.std: Floats = np.array([image.info["energy_uncertainty"] for image in images])
+        self.top = 1 + int(np.argmax(self.energy[1:-1]))
+        self.numbers = [
+            structures.add(image, self.title(k), _per_atom(image, images[0]), float(model[k]))
+            for k, image in enumerate(images)
+        ]
+
+    def title(self, k: int) -> str:
+        last = len(self.run.images) - 1
+        names = {0: ", start", last: ", end", self.top: ", highest"}
+        return f"image {k}{names.get(k, '')}"
+
+    def data(self) -> Data:
+        """The model's images first, then those that the engine has seen."""
+        seen = [k for k, energy in enumerate(self.engine) if energy is not None]
+        rows = [*range(len(self.numbers)), *seen]
+        who = ["model"] * len(self.numbers) + ["engine"] * len(seen)
+        energy = [*self.energy.tolist(), *(self.engine[k] for k in seen)]
+        std = [*self.std.tolist(), *([None] * len(seen))]
+        columns = {
+            "image": column(rows, "image"),
+            "length": column([float(self.length[k]) for k in rows], "length of the path", "Å", 3),
+            "energy": column(energy, "energy above the start", "eV", 4),
+            "std": column(std, "σ", "eV", 4),
+            "who": column(who, "by"),
+        }
+        return Data("images", columns, [self.numbers[k] for k in rows])
+
+    def profile(self) -> Section:
+        low, high = self.energy - self.std, self.energy + self.std
+        band = sections.curve(
+            "model, ± σ", self.length.tolist(), self.energy.tolist(), low.tolist(), high.tolist()
+        )
+        return sections.plot(
+            "images", [band, sections.points("length", "energy")], title="Energy along the path",
+            x=sections.axis("length of the path, Å"), y=sections.axis("energy above the start, eV"),
+            colors=["who"], caption="Click an image to see it.",
+        )  # fmt: skip
+
+    def gallery(self) -> Section:
+        items = []
+        for k in dict.fromkeys((0, self.top, len(self.numbers) - 1)):
+            facts = [("model", f"{self.energy[k]:+.4f} ± {self.std[k]:.4f} eV")]
+            engine = self.engine[k]
+            if engine is not None:
+                facts.append(("engine", f"{engine:+.4f} eV"))
+            items.append(sections.item(self.numbers[k], self.title(k).capitalize(), facts))
+        return sections.gallery(items, title="Start, highest image, end", values=_VALUES)
+
+    def film(self) -> Section:
+        return sections.film(self.numbers, title="All images, one after the other", values=_VALUES)
+
+    def table(self) -> Section:
+        rows = [
+            [self.title(k), round(float(self.length[k]), 3), round(float(self.energy[k]), 4),
+             round(float(self.std[k]), 4), None if e is None else round(e, 4),
+             round(_largest_std(self.run.images[k]), 4)]
+            for k, e in enumerate(self.engine)
+        ]  # fmt: skip
+        heads = ["image", "length, Å", "model, eV", "σ, eV", "engine, eV", "σ of a force, eV/Å"]
+        return sections.table(heads, rows, title="Images", structures=self.numbers)
+
+
+def _figures(run: ReactionPath) -> Section:
+    calls, failed = len(run.outcomes), sum(not outcome.ok for outcome in run.outcomes)
+    items = []
+    if run.result is not None:
+        found = {key: _number(run.result.get(key)) for key in run.result}
+        items = [
+            ("barrier", f"{found['barrier']} ± {found['error']} eV", "energies of the engine"),
+            ("back", f"{found['barrier_back']} eV", "from the end to the saddle"),
+            ("reaction energy", f"{found['reaction_energy']} eV", "end minus start"),
+            ("force at the saddle", f"{found['saddle_fmax']} eV/Å", "of the engine"),
+        ]
+        if (modes := run.result.get("imaginary_modes")) is not None:
+            items.append(("imaginary modes", str(modes), "of the model, at the saddle"))
+        ends = run.result["end_calls"]
+        items.append(("engine calls", str(calls), f"{ends} for the ends, {failed} failed"))
+        return sections.figures(items)
+    return sections.figures([("engine calls", str(calls), f"{failed} failed")])
+
+
+def _number(value: Any) -> str:
+    is_number = isinstance(value, int | float) and np.isfinite(value)
+    return f"{value:.4f}" if is_number else "–"
+
+
+def _certainty(run: ReactionPath) -> Section:
+    std = [_largest_std(image) for image in run.images]
+    return sections.plot(
+        "", [sections.curve("largest σ of a force", list(range(len(std))), std),
+             sections.level(run.config.max_force_error, "small enough")],
+        title="σ of forces along the path", x=sections.axis("image"),
+        y=sections.axis("eV/Å", limits=(0, None)),
+    )  # fmt: skip
+
+
+def _calls(run: ReactionPath) -> Section:
+    return sections.plot(
+        "calls", [sections.points("number", "force"), sections.level(run.config.fmax, "converged")],
+        title="Calls of the engine", x=sections.axis("call"), colors=["phase"],
+        y=sections.axis("largest force, eV/Å", limits=(0, None)),
+        caption="First both ends are relaxed, then the path is looked at where it is uncertain, "
+        "and at its highest point.",
+    )  # fmt: skip
+
+
+def _calls_data(run: ReactionPath, structures: Structures) -> Data:
+    ends = None if run.result is None else run.result["end_calls"]
+    number, energy, force, phase, failure = [], [], [], [], []
+    rows: list[int | None] = []
+    for k, outcome in enumerate(run.outcomes):
+        number.append(k + 1)
+        energy.append(outcome.energy if outcome.ok else None)
+        force.append(largest_force(outcome.atoms) if outcome.ok else None)
+        phase.append("call" if ends is None else "ends" if k < ends else "path")
+        failure.append("" if outcome.ok else f"{outcome.failure}: {outcome.reason}")
+        known = outcome.energy if outcome.ok else None
+        rows.append(structures.add(outcome.atoms, f"call {k + 1}", {}, known))
+    columns = {
+        "number": column(number, "call"),
+        "phase": column(phase, "for"),
+        "energy": column(energy, "energy", "eV", 4),
+        "force": column(force, "largest force", "eV/Å", 3),
+        "failure": column(failure, "failure"),
+    }
+    return Data("calls", columns, rows)
+
+
+def _per_atom(image: Atoms, start: Atoms) -> dict[str, Floats]:
+    values = {"moved": np.linalg.norm(image.positions - start.positions, axis=1)}
+    if (std := image.arrays.get("forces_uncertainty")) is not None:
+        values["force σ"] = np.linalg.norm(std, axis=1)
+    return values
+
+
+def _largest_std(image: Atoms) -> float:
+    return float(np.max(image.arrays.get("forces_uncertainty", np.zeros(1)), initial=0.0))
+
+
+def _energy_at(image: Atoms, outcomes: list[Outcome]) -> float | None:
+    """What the engine said of this image; None if it was not asked."""
+    for outcome in reversed(outcomes):
+        shift = outcome.atoms.positions - image.positions
+        if outcome.ok and find_mic(shift, image.cell, image.pbc)[1].max() < _SAME:
+            return outcome.energy
+    return None
