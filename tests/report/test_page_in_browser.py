@@ -206,6 +206,23 @@ def test_zoom_and_legend(opened):
     assert opened.js("nugget.plots[0].shown().length") < shown
 
 
+def test_all_evaluations_as_a_table(opened):
+    """It is made when it is opened, can be sorted, and a click on a row shows its structure."""
+    table = "document.querySelector('.of-rows table')"
+    assert opened.js(f"{table} === null")
+    opened.js("document.querySelector('.of-rows summary').click()")
+    opened.wait(f"{table} !== null")
+    assert opened.js(f"{table}.querySelectorAll('tbody tr').length") == 12
+    opened.js(f"{table}.querySelectorAll('th button')[1].click()")
+    column = f"[...{table}.querySelectorAll('tbody tr')].map((r) => r.cells[1].textContent)"
+    shown = [float(text.replace("−", "-")) for text in opened.js(column) if text]
+    assert shown == sorted(shown)
+    opened.js(f"{table}.querySelector('tbody button').click()")
+    number = opened.js(f"{table}.querySelector('tbody button').textContent")
+    title = opened.js("document.querySelector('.inspector h2').textContent")
+    assert title == f"evaluation {number}"
+
+
 def test_dark(browser, report):
     browser.open(report, dark=True)
     ground = "getComputedStyle(document.body).backgroundColor"

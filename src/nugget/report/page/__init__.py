@@ -8,7 +8,7 @@ A page is made of three kinds of plain data, all of which become JSON:
   `Data` says which structure each row belongs to (None: none). Whoever clicks a point or a row
   sees that structure in the inspector.
 - sections: what stands on the page, from top to bottom, made by the functions of `sections`:
-  `figures`, `text`, `plot`, `gallery`, `table`, `bars`, `code`, `film`, and `side_by_side`.
+  `figures`, `text`, `plot`, `gallery`, `film`, `table`, `rows`, `bars`, `code`, `side_by_side`.
 
     from nugget.report.page import Data, Structures, page, sections
 

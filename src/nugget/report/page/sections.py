@@ -173,6 +173,11 @@ def table(
     )  # fmt: skip
 
 
+def rows(data: str, *, title: str = "", folded: bool = True) -> Section:
+    """All rows of a `Data` as a table."""
+    return _without_none(kind="rows", data=data, title=title, folded=folded or None)
+
+
 def bars(items: Sequence[tuple[str, float, str]], *, title: str = "", caption: str = "") -> Section:
     """Horizontal bars: label, length, and what is written beside it."""
     return _without_none(

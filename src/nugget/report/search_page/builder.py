@@ -127,6 +127,7 @@ class SearchPage:
             made.landscape(),
             made.spent(records, steps),
             made.failed(records, steps, rows),
+            parts.rows(NAME, title="All evaluations"),
             *self._constant,
         ]
 
@@ -155,6 +156,14 @@ class SearchPage:
             ),
         )  # fmt: skip
 
+    @property
+    def title(self) -> str:
+        """What is searched for."""
+        system = self.config.system
+        if system.kind == "surface":
+            return f"{system.formula} on {Path(system.template or '').stem}"
+        return f"{system.formula} crystal" if system.kind == "crystal" else system.formula
+
     def words(self) -> tuple[tuple[str, str], str]:
         """The badge, and what stands below the title."""
         word, text = made.state_words(self.state, len(self.records), self.budget)
@@ -167,7 +176,7 @@ class SearchPage:
         badge, subtitle = self.words()
         now = time.strftime("%Y-%m-%d %H:%M")
         return page(
-            self.config.system.formula, self.sections(), structures=self.structures,
+            self.title, self.sections(), structures=self.structures,
             data=[self.data()], badge=badge, subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip

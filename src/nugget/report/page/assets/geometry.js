@@ -19,21 +19,21 @@ function firstView(frame) {
   return times(turn("x", tilt), turn("z", frame.pbc.some(Boolean) ? -0.32 : 0.5));
 }
 
-// Atoms to draw: the cell's, `repeat` times along periodic directions, with those on the far faces.
+// Atoms to draw: those of the cell, `repeat` times along periodic directions. A crystal gets those on
+// its far faces, too.
 function drawnAtoms(frame, repeat) {
   const { numbers, positions, cell, pbc } = frame;
   const atoms = [];
-  const push = (k, shift) => atoms.push({ k, z: numbers[k], x: positions[3 * k] + shift[0], y: positions[3 * k + 1] + shift[1], w: positions[3 * k + 2] + shift[2] });
-  const times3 = pbc.map((p) => (p && cell ? repeat : 1));
-  const inverse = cell && pbc.every(Boolean) ? inverted(cell) : null;
+  const whole = pbc.every(Boolean), inverse = cell && pbc.some(Boolean) ? inverted(cell) : null;
+  const counts = pbc.map((p) => (p && inverse ? repeat : 1));
   for (let k = 0; k < numbers.length; k++) {
-    const f = inverse ? fractions(inverse, positions, k) : null;
-    const base = f ? f.map((v) => -Math.floor(v + 0.02)) : [0, 0, 0];
-    const spans = times3.map((n, a) => (f && f[a] + base[a] < 0.02 ? n + 1 : n));
-    for (let a = 0; a < spans[0]; a++) {
-      for (let b = 0; b < spans[1]; b++) {
-        for (let c = 0; c < spans[2]; c++) push(k, shifted(cell, [a + base[0], b + base[1], c + base[2]]));
-      }
+    const f = inverse ? fractions(inverse, positions, k) : [0, 0, 0];
+    const base = f.map((v, a) => (inverse && pbc[a] ? -Math.floor(v + 0.02) : 0));
+    const ends = counts.map((n, a) => (whole && inverse && f[a] + base[a] < 0.02 ? n + 1 : n));
+    for (let a = 0; a < ends[0]; a++) for (let b = 0; b < ends[1]; b++) for (let c = 0; c < ends[2]; c++) {
+      const move = shifted(cell, [a + base[0], b + base[1], c + base[2]]);
+      const [x, y, w] = [0, 1, 2].map((i) => positions[3 * k + i] + move[i]);
+      atoms.push({ k, z: numbers[k], x, y, w });
     }
   }
   return atoms;
@@ -82,13 +82,24 @@ function bondsOf(atoms) {
   return bonds;
 }
 
-// The twelve edges of the cell as pairs of corners.
-function cellEdges(cell) {
-  if (!cell) return [];
-  const corners = [];
-  for (let n = 0; n < 8; n++) corners.push(shifted(cell, [n & 1, (n >> 1) & 1, n >> 2]));
+// Edges of the cell along periodic directions, as pairs of corners; below a slab, where its atoms end.
+function cellEdges(frame) {
+  const { cell, pbc, positions, numbers } = frame;
+  const inverse = cell && pbc.some(Boolean) ? inverted(cell) : null;
+  if (!inverse) return [];
+  const lowest = [0, 0, 0];
+  pbc.forEach((periodic, axis) => {
+    if (periodic) return;
+    const heights = [...numbers.keys()].map((k) => fractions(inverse, positions, k)[axis]);
+    lowest[axis] = Math.min(...heights);
+  });
+  const bits = [1, 2, 4].filter((_, axis) => pbc[axis]);
+  const corner = (n) => shifted(cell, lowest.map((v, axis) => v + ((n >> axis) & 1)));
   const edges = [];
-  for (let n = 0; n < 8; n++) for (const bit of [1, 2, 4]) if (!(n & bit)) edges.push([corners[n], corners[n | bit]]);
+  for (let n = 0; n < 8; n++) {
+    if ([1, 2, 4].some((bit) => n & bit && !bits.includes(bit))) continue;
+    for (const bit of bits) if (!(n & bit)) edges.push([corner(n), corner(n | bit)]);
+  }
   return edges;
 }
 

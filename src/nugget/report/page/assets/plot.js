@@ -228,7 +228,10 @@ class Plot {
   }
 
   drawPoints(context) {
-    const shown = this.shown(), crowd = shown.length > 600;
+    const shown = [...this.shown()], crowd = shown.length > 600;
+    // Low values lie on top: they are what one looks for.
+    const { isNumber, values } = this.coloring;
+    if (isNumber) shown.sort((a, b) => values[b.row] - values[a.row]);
     const r = crowd ? 2.6 : shown.length > 200 ? 3.4 : 4.3;
     for (const p of shown) {
       const { color, shape } = this.coloring.style(p.row);

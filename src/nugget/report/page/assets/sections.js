@@ -5,13 +5,21 @@ const refreshers = new Set();
 
 function makeSection(part) {
   const node = el("section", { class: `part of-${part.kind}` });
-  if (part.title && !part.folded) node.append(el("h2", { text: part.title }));
-  const body = (makers[part.kind] ?? (() => el("p", { text: `unknown section ${part.kind}` })))(part);
-  if (part.folded) {
-    node.append(el("details", {}, el("summary", {}, el("h2", { text: part.title })), body));
-  } else node.append(body);
+  const make = makers[part.kind] ?? (() => el("p", { text: `unknown section ${part.kind}` }));
+  if (part.folded) node.append(foldedBody(part, make));
+  else {
+    if (part.title) node.append(el("h2", { text: part.title }));
+    node.append(make(part));
+  }
   if (part.caption) node.append(el("p", { class: "caption", text: part.caption }));
   return node;
+}
+
+// Made when it is opened for the first time.
+function foldedBody(part, make) {
+  const details = el("details", {}, el("summary", {}, el("h2", { text: part.title })));
+  details.addEventListener("toggle", () => details.open && details.append(make(part)), { once: true });
+  return details;
 }
 
 makers.text = (part) => el("div", {}, part.paragraphs.map((text) => el("p", { text })));
@@ -81,6 +89,23 @@ makers.table = (part) => {
     el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
 };
 
+// All rows of a table of data, for those who would rather read.
+makers.rows = (part) => {
+  const host = el("div", {});
+  const fill = () => {
+    const table = tableOf(part.data);
+    const columns = Object.values(table.columns).filter((column) => column.shown !== false);
+    const rows = [];
+    for (let k = 0; k < table.length; k++) rows.push(columns.map((column) => column.values[k] ?? ""));
+    const names = columns.map((column) => column.label + (column.unit ? `, ${column.unit}` : ""));
+    const digits = columns.map((column) => column.digits);
+    host.replaceChildren(makers.table({ ...part, columns: names, rows, digits, structures: table.structures }));
+  };
+  fill();
+  listen(refreshers, fill);
+  return host;
+};
+
 function compared(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;
   return String(a ?? "").localeCompare(String(b ?? ""));
@@ -90,7 +115,7 @@ function tableRow(part, k, numeric) {
   const structure = part.structures?.[k] ?? null, link = part.links?.[k];
   const cells = part.rows[k].map((value, c) => {
     const cell = el("td", { class: numeric[c] ? "number" : "" });
-    const text = formatCell(value, part.digits?.[c] ?? undefined);
+    const text = formatCell(value, part.digits?.[c]);
     if (c === 0 && structure !== null) cell.append(el("button", { type: "button", class: "link", text, onclick: () => select(structure, part) }));
     else if (c === 0 && isRelative(link)) cell.append(el("a", { href: link, text }));
     else cell.textContent = text;

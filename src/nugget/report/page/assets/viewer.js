@@ -51,8 +51,8 @@ class Viewer {
     const like = keepView && this.frame && this.frame.pbc.join() === frame.pbc.join();
     this.structure = structure;
     this.frame = frame;
-    if (!like) this.reset();
-    this.build();
+    if (like) this.build();
+    else this.reset();
     const count = {};
     for (const z of frame.numbers) count[store.elements[z].symbol] = (count[store.elements[z].symbol] ?? 0) + 1;
     const formula = Object.entries(count).map(([symbol, n]) => symbol + (n > 1 ? n : "")).join("");
@@ -65,15 +65,28 @@ class Viewer {
     this.zoom = 1;
     const periodic = this.frame.pbc.every(Boolean);
     this.repeat = periodic && this.frame.numbers.length <= 4 ? 2 : 1;
-    if (this.atoms) this.build();
+    this.build();
+    this.zoom = this.fitting();
+  }
+
+  // Flat things may come nearer: how much larger than their ball they can be drawn.
+  fitting() {
+    let most = 0;
+    for (const atom of this.atoms) {
+      const d = [atom.x - this.center[0], atom.y - this.center[1], atom.w - this.center[2]];
+      for (const row of this.rotation.slice(0, 2)) {
+        most = Math.max(most, Math.abs(row[0] * d[0] + row[1] * d[1] + row[2] * d[2]));
+      }
+    }
+    return clamp(this.size / (most + 1.6), 1, 1.25);
   }
 
   build() {
     this.atoms = drawnAtoms(this.frame, this.repeat);
     this.bonds = bondsOf(this.atoms);
-    this.edges = this.frame.pbc.some(Boolean) ? cellEdges(this.frame.cell) : [];
+    this.edges = cellEdges(this.frame);
     const all = this.atoms.map((a) => [a.x, a.y, a.w]);
-    if (this.frame.pbc.every(Boolean)) for (const edge of this.edges) all.push(...edge);
+    for (const edge of this.edges) all.push(...edge);
     this.center = enclosing(all);
     this.size = 1.3 + Math.max(...all.map((p) => Math.hypot(...p.map((v, i) => v - this.center[i]))));
     this.redraw();
