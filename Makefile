@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: test test-slow lint bench bench-peers demo clean setup
+.PHONY: test test-slow lint docs bench bench-peers demo clean setup
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -19,6 +19,16 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site: docs/_build/html/index.html, which any browser opens from the disk. Warnings are errors.
+docs: .venv/.docs
+	rm -rf docs/_build
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "Written: docs/_build/html/index.html"
+
+.venv/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
 
 bench: $(READY)
 	for name in descriptor gp potential relax_evaluations search_iteration; do \
@@ -48,5 +58,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-peers docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

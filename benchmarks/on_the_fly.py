@@ -141,7 +141,7 @@ def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -
     half = len(theirs) // 2  # how much two halves of the engine's own run differ
     own = distances(theirs[:half], cutoff) - distances(theirs[half:], cutoff)
     report = summary(progress, config)
-    drift = frozen_drift(run, temperature)
+    drift = frozen_drift(run)
     print(f"{name}: {report['calls']} calls", flush=True)
     return {
         "system": name, "engine": engine, "temperature": temperature, "seed": seed,
@@ -158,7 +158,7 @@ def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -
     }  # fmt: skip
 
 
-def frozen_drift(run: MDRun, temperature: float, steps: int = 1000, dt: float = 2.0) -> float:
+def frozen_drift(run: MDRun, steps: int = 5000, dt: float = 2.0) -> float:
     """Slope of the total energy of an NVE run on the frozen model, meV/atom per 10 ps."""
     atoms, calculator = run.atoms, run.calculator
     calculator.frozen = True

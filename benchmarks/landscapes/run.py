@@ -3,10 +3,12 @@
     python benchmarks/landscapes/run.py --set tuning --seeds 5 --variants "default;before" -j 2
     python benchmarks/landscapes/run.py --systems Au20 LJ38 --first 1000 --seeds 20
 
-Every search is a directory below --out and is continued if it was interrupted. It ends when its
-reference is found: the bonds and, relaxed with the engine, the energy within 0.05 eV. Prints
-success with Wilson intervals, medians of Kaplan and Meier, ratios of evaluations paired by seed
-(searches without success count with their budget) and writes results/landscapes_NAME.json and .png.
+Every search is a directory below --out and is continued if it was interrupted; what is done is not
+done again. A search ends when its reference is found: the bonds and, relaxed with the engine, the
+energy within 0.05 eV. Prints success with Wilson intervals, medians of Kaplan and Meier, rms of
+error/σ over evaluations 6 to 40 of all seeds, ratios of evaluations paired by seed (searches
+without success count with their budget), each with p of an exact sign-flip test that the first
+variant is worse. Writes results/landscapes_NAME.json and .png.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +52,10 @@ def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
 
     name, variant, seed, out, budget = job
     folder = Path(out) / name.replace(" ", "-") / variant.replace(" ", "-").replace(",", "")
-    directory = folder / f"seed{seed}"
+    directory, done = folder / f"seed{seed}", folder / f"seed{seed}.json"
+    if done.exists():
+        row: dict[str, Any] = json.loads(done.read_text())
+        return row
     if (directory / "config.toml").exists():
         search = Search.resume(directory)
     else:
@@ -68,7 +74,7 @@ def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
     z = [(r.energy - r.predicted) / (r.scale * r.std) for r in early]  # type: ignore[operator]
     lowest = min([r.energy for r in good] + [one.energy for one in result.minima])
     reference = min(atoms.get_potential_energy() for atoms in search.references)
-    return {
+    row = {
         "system": name,
         "variant": variant,
         "seed": seed,
@@ -76,10 +82,12 @@ def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
         "evaluations": result.evaluations,
         "above": lowest - reference,
         "explored": sum(r.purpose == "explore" for r in good),
-        "rms_z": float(np.sqrt(np.mean(np.square(z)))) if z else None,
+        "z": [round(float(value), 3) for value in z],
         "engine_seconds": sum(r.engine_seconds for r in good),
         "surrogate_seconds": sum(r.surrogate_seconds for r in good),
     }
+    done.write_text(json.dumps(row))
+    return row
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[list[object]]:
@@ -93,7 +101,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[list[object]]:
             hits = sum(row["found"] for row in some)
             low, high = wilson(hits, len(some))
             curve = KaplanMeier.of([r["evaluations"] for r in some], [r["found"] for r in some])
-            zs = [row["rms_z"] for row in some if row["rms_z"] is not None]
+            zs = [value for row in some for value in row["z"]]
             steps = sum(row["evaluations"] for row in some)
             times = [1e3 * sum(row[f"{p}_seconds"] for row in some) / steps for p in PARTS]
             table.append(
@@ -103,7 +111,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[list[object]]:
                     f"{hits}/{len(some)}",
                     f"{low:.0%}–{high:.0%}",
                     curve.median or "–",
-                    f"{np.median(zs):.2f}" if zs else "–",
+                    f"{np.sqrt(np.mean(np.square(zs))):.2f}" if zs else "–",
                     *(f"{t:.0f}" for t in times),
                 ]
             )
@@ -132,7 +140,16 @@ def ratios(rows: list[dict[str, Any]], above: str, below: str) -> dict[str, Any]
         "ratio": float(np.exp(np.mean([np.mean(v) for v in logs.values()]))),
         "interval": [float(low), float(high)],
         "systems": {name: float(np.exp(np.mean(v))) for name, v in logs.items()},
+        "p_worse": {name: p_worse(values) for name, values in logs.items()},
     }
+
+
+def p_worse(logs: list[float]) -> float:
+    """Chance of a mean as high as this if the sign of each pair's log ratio were a coin's."""
+    signs = np.array(list(product((1, -1), repeat=len(logs)))) if len(logs) <= 12 else None
+    if signs is None:
+        signs = np.random.default_rng(0).choice([1, -1], (4096, len(logs)))
+    return float(np.mean(signs @ np.abs(logs) >= np.sum(logs) - 1e-12))
 
 
 def figure(rows: list[dict[str, Any]], path: Path) -> None:

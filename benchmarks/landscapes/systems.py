@@ -25,9 +25,9 @@ def morse(rho0: float = 14.0) -> Calculator:
     return MorsePotential(epsilon=1.0, rho0=rho0, r0=2.8, rcut1=8.0, rcut2=9.0)
 
 
-def slab() -> Atoms:
+def slab(width: int) -> Atoms:
     """Two layers of Pt(111), the lower one fixed."""
-    atoms = fcc111("Pt", (4, 4, 2), vacuum=8.0)
+    atoms = fcc111("Pt", (width, width, 2), vacuum=8.0)
     atoms.info = {}  # ASE's notes on sites
     atoms.set_constraint(FixAtoms([a.index for a in atoms if a.tag == 2]))
     return atoms
@@ -43,9 +43,11 @@ class System:
     budget: int
     system: dict[str, Any] = field(default_factory=dict)
     published: float | None = None  # eV, of the lowest structure
+    width: int = 4  # of the slab, in atoms
 
 
 CELL = (3.85, 3.85, 7.7)  # Å, two cubic cells
+SURFACE = {"kind": "surface", "height": 5.0}
 SYSTEMS: dict[str, System] = {
     "LJ13": System("tuning", "Au13", "lj", 60, published=-44.326801),
     "LJ26": System("tuning", "Au26", "lj", 150, published=-108.315616),
@@ -63,8 +65,12 @@ SYSTEMS: dict[str, System] = {
     "Au16": System("verification", "Au16", "gfn1-xtb", 150),
     "Mg6O6": System("verification", "Mg6O6", "gfn1-xtb", 100),
     "H8O4": System("verification", "H8O4", "gfn1-xtb", 150),
-    "Au6 on Pt": System("verification", "Au6", "emt", 100, {"kind": "surface", "height": 5.0}),
+    "Au6 on Pt": System("verification", "Au6", "emt", 100, SURFACE),
     "Cu4Au4": System("verification", "Cu4Au4", "emt", 60, {"kind": "bulk", "cell": CELL}),
+    # Added later, before any search of them: a larger Morse cluster, and a third layer of Pt(111)
+    # with three vacancies.
+    "Morse26": System("verification", "Au26", "morse", 200),
+    "Pt6 on Pt": System("verification", "Pt6", "emt", 100, SURFACE, width=3),
 }  # fmt: skip
 
 #: Reference files whose names are older than this list.
@@ -89,6 +95,12 @@ def known_shape(name: str) -> Atoms | None:
     return None
 
 
+def engine(name: str) -> str:
+    """The engine by the name that nugget knows it by."""
+    known = SYSTEMS[name].engine
+    return "systems:morse" if known == "morse" else known
+
+
 def settings(name: str, folder: Path) -> dict[str, Any]:
     """Settings of a search of this landscape, with defaults for all else; files go to `folder`."""
     one = SYSTEMS[name]
@@ -97,11 +109,10 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
         system["template"] = str(folder / "slab.traj")
         if not (folder / "slab.traj").exists():
             folder.mkdir(parents=True, exist_ok=True)
-            slab().write(folder / "slab.traj")
-    engine = "systems:morse" if one.engine == "morse" else one.engine
+            slab(one.width).write(folder / "slab.traj")
     return {
         "system": system,
-        "engine": {"name": engine},
+        "engine": {"name": engine(name)},
         "model": {},
         "search": {"budget": one.budget},
     }

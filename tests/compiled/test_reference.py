@@ -23,11 +23,12 @@ from nugget.gp.kernels._loops import (
     all_equal,
     ascends,
     kernel_rows,
+    kernel_rows_vjp,
     scaled,
     self_sums,
     self_sums_vjp,
 )
-from nugget.gp.kernels._tiles import kernel_rows_vjp
+from nugget.gp.kernels.rbf import RBF
 from nugget.potential._gradient_loops import scatter
 from nugget.potential._pair_loops import REPULSION, WELL, pair_sum
 from nugget.structures._loops import direct_pairs, is_sound
@@ -36,11 +37,11 @@ from nugget.structures.neighbours import find_pairs
 
 pytestmark = pytest.mark.skipif(REFERENCE, reason="NUGGET_REFERENCE=1: nothing is compiled")
 
-# Structures of these many rows; a tile has 4 rows, and structures may be empty.
+# Structures of these many rows; a tile has up to 8 rows, and structures may be empty.
 OFFSETS = [[0, 7], [0, 4, 5], [0, 0, 3, 3, 9, 10, 12], [0]]
-# Columns: fewer than a tile of 12, one tile, one and a bit, more than a panel of 200.
-COLUMNS = [1, 5, 12, 13, 203]
-FEATURES = [1, 2, 3, 4, 9]
+# Columns: fewer than a tile of 12 or 24, one tile, one and a bit, many.
+COLUMNS = [1, 5, 12, 13, 24, 203]
+FEATURES = [1, 2, 3, 4, 9, 30]
 
 
 def compare(function: Any, *args: Any, rtol: float = 1e-11, atol: float = 1e-12) -> None:
@@ -57,23 +58,25 @@ def compare(function: Any, *args: Any, rtol: float = 1e-11, atol: float = 1e-12)
             np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
-def rows(f: int, m: int, n: int) -> tuple[Any, ...]:
-    """x, centre, scale, zt, hz, amplitude."""
-    r = np.random.default_rng(f + m + n).normal
-    zt = 0.7 * r(size=(f, m))
-    return 3 + r(size=(n, f)), np.full(f, 3.0), 0.7, zt, 0.5 * np.sum(zt**2, axis=0), 1.7
+def rows(f: int, m: int, n: int, groups: int = 1) -> tuple[Any, ...]:
+    """x (n, f), its groups, and the pack of m inducing points in the same groups."""
+    rng = np.random.default_rng(f + m + n)
+    z = 3 + rng.normal(size=(m, f))
+    inducing = RBF(1.0 / 0.7, 1.7).inducing(z, rng.permutation(np.arange(m) % groups))
+    return 3 + rng.normal(size=(n, f)), np.arange(n) % groups, inducing.pack
 
 
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("m", COLUMNS)
 def test_kernel_rows(m: int, offsets: list[int]):
     for f in FEATURES:
-        compare(kernel_rows, *rows(f, m, offsets[-1]), np.array(offsets))
+        x, _, pack = rows(f, m, offsets[-1])
+        compare(kernel_rows, x, np.array(offsets), *pack)
 
 
 def test_kernel_rows_far_away():
-    x, centre, scale, zt, hz, amplitude = rows(3, 13, 4)
-    compare(kernel_rows, 1e3 * x, centre, scale, zt, hz, amplitude, np.array([0, 4]))
+    x, _, pack = rows(3, 13, 4)
+    compare(kernel_rows, 1e3 * x, np.array([0, 4]), *pack)
 
 
 @pytest.mark.parametrize("offsets", OFFSETS)
@@ -82,10 +85,8 @@ def test_kernel_rows_far_away():
 def test_kernel_rows_vjp(m: int, offsets: list[int], n_cotangents: int):
     r, n, last = np.random.default_rng(m).normal, offsets[-1], len(offsets) - 1
     for f in FEATURES:
-        out = np.zeros((n_cotangents, n + 2, f))
-        weights = r(size=(n_cotangents, last, m))
-        args = r(size=(n, m)), weights, np.array(offsets), r(size=(f, m)), r(size=(n, f)), 0.3
-        compare(kernel_rows_vjp, *args, out, 1)
+        weights, pack = r(size=(n_cotangents, last, m)), rows(f, m, n)[2]
+        compare(kernel_rows_vjp, r(size=(n, m)), r(size=(n, f)), np.array(offsets), weights, *pack)
 
 
 @pytest.mark.parametrize("q", [0, 1, 7, 45])
@@ -95,15 +96,17 @@ def test_kernel_rows_vjp(m: int, offsets: list[int], n_cotangents: int):
 def test_std_and_the_fused_pass(m: int, offsets: list[int], q: int, prior: bool):
     r, last = np.random.default_rng(m + q).normal, len(offsets) - 1
     coefficients = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -2.0]])
-    kernel = rows(3, m, offsets[-1])
     sizes, alpha, wt, rho = np.diff(offsets), r(size=m), r(size=(q, m)), r(size=q)
     variance = np.full(last, 1e6) if prior else np.empty(0)
     k_sum = r(size=(last, m))
     compare(std_and_weights, k_sum, sizes, alpha, coefficients, wt, rho, variance)
     compare(std_and_weights, k_sum, sizes, alpha, coefficients[:1], wt, rho, variance)
-    compare(
-        value_and_grad, *kernel, np.array(offsets), sizes, alpha, coefficients, wt, rho, variance
-    )
+    for groups in (1, 2, 3):
+        x, group, pack = rows(3, m, offsets[-1], groups)
+        own = (sizes, alpha, coefficients, wt, rho, variance)
+        compare(value_and_grad, x, group, np.array(offsets), *own, *pack)
+        foreign = group + 1  # the last group has no inducing points, and nobody meets the first
+        compare(value_and_grad, x, foreign, np.array(offsets), *own, *pack)
 
 
 def test_a_std_of_zero_has_no_slope():

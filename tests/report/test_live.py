@@ -21,6 +21,7 @@ from nugget.report.digest import (
     shares,
 )
 from nugget.report.live import LiveView, PlainView, make_view
+from nugget.search.goal import LowestEnergy
 from nugget.search.stop import Confidence
 from nugget.search.store import Record
 
@@ -34,13 +35,23 @@ def record(k: int, energy: float | None, generator: str = "rattle", **more: obje
     return Record(k, atoms, generator, **more)  # type: ignore[arg-type]
 
 
+def improved(records: list[Record]) -> list[bool]:
+    before = [[r.energy for r in records[:k] if r.ok] for k in range(len(records))]
+    return [
+        r.ok and r.energy < min(b, default=np.inf) for r, b in zip(records, before, strict=True)
+    ]
+
+
 def status(
     records: list[Record], budget: int = 20, scale: float = 0.8, in_flight: int = 1
 ) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
     meetings = SimpleNamespace(confidence=lambda: Confidence(4, 0))
-    learner = SimpleNamespace(records=records, best=best, scale=scale, meetings=meetings)
+    learner = SimpleNamespace(
+        records=records, best=best, bars=SimpleNamespace(scale=scale), meetings=meetings,
+        improved=improved(records), goal=LowestEnergy(), value=lambda record: record.energy,
+    )  # fmt: skip
     return SimpleNamespace(
         learner=learner,
         record=records[-1] if records else None,
@@ -76,12 +87,12 @@ def test_quality_of_the_last_predictions():
 
 
 def test_shares_of_the_generators():
-    found = {share.name: share for share in shares(RECORDS)}
+    found = {share.name: share for share in shares(RECORDS, improved(RECORDS), RECORDS[4])}
     assert (found["symmetric"].chosen, found["symmetric"].best) == (2, 2)
     assert (found["rattle"].chosen, found["rattle"].best) == (2, 1)
     assert (found["melt"].chosen, found["melt"].best) == (1, 0)
     assert [name for name, share in found.items() if share.last] == ["symmetric"]
-    assert shares([]) == []
+    assert shares([], [], None) == []
 
 
 def test_failures_and_times():

@@ -17,7 +17,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from nugget.errors import NuggetError
-from nugget.search import Search, make_config, run
+from nugget.search import Search, make_config, stopwatch
 from nugget.search.store import Record, Store
 
 HERE = Path(__file__).parent
@@ -273,9 +273,9 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
 
 def test_surrogate_seconds_leave_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, compiling = [100.0], [7.0]
-    monkeypatch.setattr(run.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(run, "compile_seconds", lambda: compiling[0])
-    watch = run.Stopwatch()
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(stopwatch, "compile_seconds", lambda: compiling[0])
+    watch = stopwatch.Stopwatch()
     for _ in range(2):
         with watch:
             clock[0] += 5.0  # of which three were spent compiling

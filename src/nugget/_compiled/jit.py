@@ -18,11 +18,12 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
+from llvmlite import binding
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numpy.typing import NDArray
 
-__all__ = ["FAST", "REFERENCE", "compile_seconds", "njit", "part_end"]
+__all__ = ["FAST", "LANES", "REFERENCE", "compile_seconds", "njit", "part_end"]
 
 # No "reassoc" and no "nnan": sums keep their order, also next to large constants; NaN stays NaN.
 FAST = {"contract", "nsz", "arcp"}
@@ -31,6 +32,22 @@ FAST = {"contract", "nsz", "arcp"}
 REFERENCE = os.environ.get("NUGGET_REFERENCE", "0") not in ("", "0")
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def _lanes() -> int:
+    """Doubles in the widest register that Numba compiles for; four where that is not known."""
+    wanted = os.environ.get("NUGGET_LANES", "")
+    if wanted in ("4", "8"):
+        return int(wanted)
+    config: Any = numba.config
+    if config.CPU_FEATURES is not None:
+        return 8 if "+avx512f" in str(config.CPU_FEATURES) else 4
+    if config.CPU_NAME not in (None, "", "host"):
+        return 4
+    return 8 if binding.get_host_cpu_features().get("avx512f") else 4
+
+
+LANES = _lanes()
 
 
 def njit(
@@ -68,7 +85,9 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = (self._impl.locator.get_source_stamp(), llvmlite.__version__, sources_digest())
+        stamp = (
+            self._impl.locator.get_source_stamp(), llvmlite.__version__, LANES, sources_digest(),
+        )  # fmt: skip
         self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
 
 

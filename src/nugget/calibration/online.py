@@ -51,14 +51,16 @@ class OnlineScale:
     The state is the tuple of z = (outcome − prediction)/σ, with σ as the model gave it, *before*
     any scaling. Immutable: `update` returns the next state, and `to_dict` is all there is to save.
 
-    scale = s^w with s Huber's robust scale of the z and w = n/(n + prior_weight): with few points
-    the factor stays near 1 (as if `prior_weight` calibrated points had been seen, in log s).
+    scale = s^w start^(1−w) with s Huber's robust scale of the z and w = n/(n + prior_weight): with
+    few points the factor stays near `start` (as if `prior_weight` points that ask for it had been
+    seen, in log s).
     """
 
     window: int = 50
     prior_weight: float = 10.0
     bounds: tuple[float, float] = (0.05, 20.0)
     z: tuple[float, ...] = ()
+    start: float = 1.0
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -68,6 +70,8 @@ class OnlineScale:
         low, high = self.bounds
         if not 0 < low <= 1 <= high:
             raise NuggetError(f"bounds are {self.bounds}; they must be positive and enclose 1.")
+        if not (isfinite(self.start) and self.start > 0):
+            raise NuggetError(f"start is {self.start}; a factor must be positive.")
 
     def update(self, y_pred: float, y_std: float, y_true: float) -> "OnlineScale":
         """The state after one more outcome."""
@@ -88,10 +92,11 @@ class OnlineScale:
     def scale(self) -> float:
         """What to multiply σ with."""
         if not self.z:
-            return 1.0
+            return self.start
         low, high = self.bounds
         s = min(max(huber_scale(self.z), low), high)
-        return exp(self.n / (self.n + self.prior_weight) * log(s))
+        weight = self.n / (self.n + self.prior_weight)
+        return exp(weight * log(s) + (1.0 - weight) * log(self.start))
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as plain numbers and lists."""
@@ -100,6 +105,7 @@ class OnlineScale:
             "prior_weight": self.prior_weight,
             "bounds": list(self.bounds),
             "z": list(self.z),
+            "start": self.start,
         }
 
     @classmethod
@@ -111,4 +117,5 @@ class OnlineScale:
             prior_weight=float(state["prior_weight"]),
             bounds=(float(low), float(high)),
             z=tuple(float(z) for z in state["z"]),
+            start=float(state.get("start", 1.0)),
         )

@@ -78,9 +78,9 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
     good = [record for record in records if record.ok]
     polished = lowest_steps(store.polish_steps())
     goal = make_goal(config.system)
-    known = [goal.value(record.atoms, record.energy) for record in good]
-    known += [goal.value(atoms, energy_of(atoms)) for atoms in polished.values()]
-    best = min(known, default=None)
+    known = [(record.atoms, record.energy) for record in good]
+    known += [(atoms, energy_of(atoms)) for atoms in polished.values()]
+    best = goal.reached(known)
     references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:

@@ -16,9 +16,10 @@ from nugget.campaign.run import Campaign, with_execution
 from nugget.campaign.summary import grouped, has_reference, summarise
 from nugget.cli._common import progress, table
 from nugget.cli._search import graceful_stop, read_settings
-from nugget.cli.search import _setting
+from nugget.cli._values import setting
 from nugget.evaluation.executors import make_executor
 from nugget.report.campaign_live import make_campaign_view
+from nugget.search.goal import make_goal
 from nugget.structures.files import replacing, write_atomically
 
 RESULTS, PARQUET, SUMMARY, FIGURE = "results.csv", "results.parquet", "summary.json", "success.png"
@@ -36,7 +37,7 @@ def begin(
     trust: bool = False,
 ) -> Campaign:
     """A new campaign from the options of the command line."""
-    more = dict(_setting(text) for text in settings)
+    more = dict(setting(text) for text in settings)
     config, base, _ = read_settings(target, {**changed, **more}, trust)
     return Campaign.create(config, read_vary(vary), repeats, out, base)
 
@@ -48,7 +49,7 @@ def follow(campaign: Campaign, where: Mapping[str, Any], live: bool, quiet: bool
         campaign.collect(step)
     config = campaign.base
     searches = f"{len(campaign.members)} searches"
-    title = f"{config.system.formula} · {config.engine.name} · {searches} · {campaign.directory}"
+    title = f"{config.system.title} · {config.engine.name} · {searches} · {campaign.directory}"
     view = None if quiet else make_campaign_view(title, campaign, live)
     try:
         with (
@@ -70,6 +71,7 @@ def finish(campaign: Campaign, status: str, parquet: bool) -> dict[str, Any]:
         "status": status,
         "searches": len(campaign.members),
         "finished": len(rows),
+        "unit": make_goal(campaign.base.system).unit,
         "results": str(directory / RESULTS),
         "figure": None,
         **summarise(rows),
@@ -90,7 +92,7 @@ def finish(campaign: Campaign, status: str, parquet: bool) -> dict[str, Any]:
 
 def _title(campaign: Campaign) -> str:
     config = campaign.base
-    return f"{config.system.formula}, {config.engine.name}"
+    return f"{config.system.title}, {config.engine.name}"
 
 
 def show(report: dict[str, Any]) -> None:
@@ -102,7 +104,7 @@ def show(report: dict[str, Any]) -> None:
         table("Success within the budget", [*columns, "failed"], [_judged(c) for c in cells])
         _differences(report["tests"])
     elif cells:
-        columns = ["cell", "searches", "best energy, eV", "failed"]
+        columns = ["cell", "searches", f"best energy, {report['unit']}", "failed"]
         rows = [
             [c["name"], c["searches"], _number(c["best_energy"]), c["errors"] or "–"] for c in cells
         ]

@@ -65,6 +65,13 @@ Crystal = Annotated[
 Units = Annotated[
     str | None, Option(help="Crystal: formula units in the cell, as 2 or 1-4. Default: 1-4.")
 ]
+Compositions = Annotated[
+    str | None,
+    Option(metavar="A-B", help="Crystal: all mixtures of elements, as Cu-Au, and their hull."),
+]
+MaxAtoms = Annotated[
+    int | None, Option(min=1, help="Compositions: atoms in the cell at the most. Default: 8.")
+]
 Pressure = Annotated[float | None, Option(help="Crystal: pressure in GPa. Default: 0.")]
 Live = Annotated[bool, Option("--live/--no-live", help="A live view, or plain lines.")]
 Target = Annotated[

@@ -10,7 +10,7 @@ from ase.units import GPa
 from pydantic import ValidationError
 
 from nugget.cli._common import progress
-from nugget.cli.search import _setting
+from nugget.cli._values import setting
 from nugget.errors import NuggetError
 from nugget.evaluation.config import EngineConfig
 from nugget.evaluation.outcome import Outcome
@@ -24,7 +24,7 @@ def engine_config(name: str, settings: Sequence[str]) -> EngineConfig:
     """The engine with settings such as engine.charge=1 or engine.options.rc=6."""
     tree: dict[str, Any] = {"name": name, "options": {}}
     for text in settings:
-        key, value = _setting(text)
+        key, value = setting(text)
         section, *path = key.split(".")
         if section != "engine" or (len(path) > 1 and path[0] != "options"):
             raise NuggetError(f"--set {text}: here only engine settings, as engine.charge=1.")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import typer
 
 from nugget.cli._common import emit, facts
+from nugget.cli._hull import show_hull
 from nugget.errors import NuggetError
 from nugget.evaluation.executors import make_executor
 from nugget.evaluation.trust import require_trust
@@ -21,24 +22,27 @@ from nugget.search.baseline import model_code
 from nugget.search.config import Config, make_config, read_config
 from nugget.search.goal import make_goal
 from nugget.search.loop import Result, Search
+from nugget.search.phases import HULL
 from nugget.search.prepare import code_of
 from nugget.search.stop import Meetings
 from nugget.search.store import BEST, DATABASE, MINIMA
 
 
 def read_settings(
-    target: str, changed: dict[str, Any], trust: bool = False
+    target: str | None, changed: dict[str, Any], trust: bool = False
 ) -> tuple[Config, Path, str]:
     """The settings, the directory that their file names are relative to, and a name.
 
     Code that a file names needs trust; what the command line names is the user's own word.
     """
-    base, name = Path(), target
-    if target.endswith(".toml") or Path(target).is_file():
+    base, name = Path(), target or str(changed["system.compositions"])
+    if target is None:
+        config, target = Config(), "the command line"
+    elif target.endswith(".toml") or Path(target).is_file():
         file = Path(target)
         config, base, name = read_config(file), file.parent, file.stem
     else:
-        config = Config()
+        config, name = Config(), target.replace("*", "x")
         changed = {"system.formula": target, **changed}
     # Defaults of crystals differ: for them, only what was given counts.
     tree = config.model_dump(exclude_unset=changed.get("system.kind") == "crystal")
@@ -72,7 +76,7 @@ def follow(
     """Run and show a search; None when it was broken off in the middle of an evaluation."""
     config, directory = search.config, search.store.directory
     total = config.search.budget if budget is None else budget
-    title = f"{config.system.formula} · {config.engine.name} · {directory}"
+    title = f"{config.system.title} · {config.engine.name} · {directory}"
     view = None if quiet else make_view(title, total, live)
     try:
         watch = None if view is None else view.watch
@@ -145,8 +149,10 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     records = search.store.records()
     good = [record for record in records if record.ok]
     goal = make_goal(search.config.system)
+    for record in good:
+        goal = goal.informed(record.atoms, record.energy)
     value = {record.iteration: goal.value(record.atoms, record.energy) for record in good}
-    best = min(good, key=lambda record: value[record.iteration], default=None)
+    best = min(good, key=lambda record: goal.order(record.atoms, record.energy), default=None)
     directory = search.store.directory
     steps = search.store.polish_steps()
     minima = () if result is None else result.minima
@@ -157,7 +163,7 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     values += [] if best is None else [value[best.iteration]]
     return {
         "directory": str(directory),
-        "formula": search.config.system.formula,
+        "formula": search.config.system.title,
         "engine": search.config.engine.name,
         "seed": search.config.search.seed,
         "in_flight": search.config.search.in_flight,
@@ -191,6 +197,9 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
             for one in minima
         ],
         "minima_file": str(directory / MINIMA) if minima else None,
+        "phases": [] if result is None else [phase.row() for phase in result.phases],
+        "hull_file": str(directory / HULL) if result is not None and result.phases else None,
+        "hull_figure": None,
         "database": str(directory / DATABASE),
         "reference": search.config.search.reference,
         "found": None if not search.references or result is None else result.found,
@@ -232,15 +241,27 @@ def _known(report: dict[str, Any]) -> list[tuple[str, object]]:
     if report["minima"] and report["minima"][0]["learned"]:
         rows.append(("", "the best structure comes from these"))
     if (sure := report["probability_lowest_found"]) is not None:
-        times = f"{report['met_independently']} times by candidates without parents"
-        rows += [("met again", times), ("lowest found", f"{sure:.0%} likely, by these meetings")]
+        met = report["met_independently"]
+        times = f"{met} {'time' if met == 1 else 'times'} by candidates without parents"
+        likely = "more than 99%" if sure > 0.99 else f"{sure:.0%}"  # an estimate is never certain
+        rows += [("met again", times), ("lowest found", f"{likely} likely, by these meetings")]
     return rows
 
 
 def summarise(report: dict[str, Any], broken_off: bool) -> None:
     """The end of a search in one table, and how to continue."""
     rows: list[tuple[str, object]] = [("evaluations", report["evaluations"])]
-    if report["best_energy"] is not None:
+    if report["phases"]:
+        stable = [phase["formula"] for phase in report["phases"] if phase["stable"]]
+        rows += [
+            ("stable", ", ".join(stable)),
+            ("compositions", len(report["phases"])),
+            ("polish", f"{report['polish_evaluations']} evaluations besides the budget"),
+            ("hull", " and ".join(filter(None, (report["hull_file"], report["hull_figure"])))),
+            ("relaxed structures", report["minima_file"]),
+            ("all structures", f"ase gui {report['database']}"),
+        ]
+    elif report["best_energy"] is not None:
         when = f"evaluation {report['best_iteration'] + 1}, {report['best_generator']}"
         rows += [
             ("lowest evaluated", f"{report['best_evaluated']:.4f} {report['unit']} ({when})"),
@@ -255,6 +276,8 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
     spent = (duration(report[f"{part}_seconds"]) for part in ("surrogate", "engine"))
     rows.append(("time", "surrogate {}, engine {}".format(*spent)))
     facts(f"Search {report['status']}: {report['formula']} with {report['engine']}", rows)
+    if report["phases"]:
+        show_hull(report)
     again = f"nugget search --resume {report['directory']}"
     if broken_off:
         lost = "The evaluation in flight is lost; all others are saved."

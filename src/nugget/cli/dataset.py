@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit, facts, progress, table
+from nugget.cli._values import engine_options
 
 if TYPE_CHECKING:
     from nugget.dataset import Recipe, Report
@@ -80,7 +81,7 @@ def dataset(
             formulas=expanded(formulas or []),
             count=count,
             engine=engine or Recipe.engine,
-            options=_options(option or []),
+            options=engine_options(option or []),
             seed=seed,
             generators=tuple(generator or Recipe.generators),
             sources=tuple(str(path.absolute()) for path in source or []),
@@ -97,24 +98,6 @@ def dataset(
         emit({"recipe": recipe.to_dict(), "seconds": seconds, **report.to_dict()})
     else:
         _print(recipe, report, seconds)
-
-
-def _options(texts: list[str]) -> dict[str, Any]:
-    """name=value pairs; values are read as Python literals, else as text."""
-    from ast import literal_eval
-
-    from nugget.errors import NuggetError
-
-    options: dict[str, Any] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name.isidentifier():
-            raise NuggetError(f"The engine option {text!r} is not of the form name=value.")
-        try:
-            options[name] = literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[name] = value
-    return options
 
 
 def _shares(text: str) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nugget.cli._common import emit, facts
-from nugget.cli._options import Json
+from nugget.cli._options import Json, Trust
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def engines(
     name: Annotated[
-        str | None, typer.Argument(help="Show this engine only, or module:factory.")
+        str | None,
+        typer.Argument(help="Show this engine only, or module:factory; --try: or settings.toml."),
     ] = None,
     file: Annotated[
         Path | None,
@@ -31,14 +32,17 @@ def engines(
         list[str] | None,
         typer.Option(help="With --try: for the engine, as xc=PBE (repeat for more)."),
     ] = None,
-    charge: Annotated[int, typer.Option(help="With --try: total charge, e.")] = 0,
+    charge: Annotated[int | None, typer.Option(help="With --try: total charge, e.")] = None,
     spin: Annotated[
         int | None, typer.Option(help="With --try: multiplicity 2S + 1.", min=1)
     ] = None,
     vacuum: Annotated[
         float | None, typer.Option(help="With --try: Å around a structure without a cell.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="With --try: seconds.")] = 600.0,
+    time_limit: Annotated[
+        float | None, typer.Option(help="With --try: seconds. Default: 600.")
+    ] = None,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     """List the engines: what they are, whether they are installed, how to install them.
@@ -48,20 +52,23 @@ def engines(
         nugget engines
         nugget engines vasp
         nugget engines --try gfn1-xtb
+        nugget engines --try settings.toml slab.xyz
         nugget engines --try my_module:my_factory slab.xyz --option k=4
         nugget search Au20 --engine gpaw
 
     An engine gives energies and forces to a search. Besides these names, module:factory stands for
     any function that returns an ASE calculator; its module is looked for among the installed ones
     and in the current directory. --try evaluates FILE, or a small structure, as a search would: in
-    a process and a directory of its own. The exit code is 1 if that fails.
+    a process and a directory of its own. It takes the name of an engine, or a settings file, whose
+    section [engine] it uses. The exit code is 1 if that fails.
     """
     from nugget.errors import NuggetError
 
     if trial:
         if name is None:
             raise NuggetError("Say which engine to try, as `nugget engines --try emt`.")
-        _try(name, file, option or [], json, charge, spin, vacuum, time_limit)
+        given = {"charge": charge, "spin": spin, "vacuum": vacuum, "time_limit": time_limit}
+        _try(*_engine(name, option or [], given, trust), file, json)
     elif name is not None:
         _show(name, json)
     else:
@@ -117,15 +124,33 @@ def _show(name: str, json: bool) -> None:
     facts(f"Engine {name}", rows)
 
 
-def _try(name: str, file: Path | None, options: list[str], json: bool, *task: Any) -> None:
-    from nugget.cli.dataset import _options
+def _engine(
+    name: str, option: list[str], given: dict[str, Any], trust: bool
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Name, options and further settings of the engine; a file's own, changed by what is given."""
+    from nugget.cli._values import engine_options
+
+    settings = {key: value for key, value in given.items() if value is not None}
+    options = engine_options(option)
+    if not name.endswith(".toml"):
+        return name, options, settings
+    from nugget.evaluation.trust import engine_code, require_trust
+    from nugget.search.config import read_config
+
+    engine = read_config(Path(name)).engine
+    require_trust(engine_code(engine.name, engine.options), name, trust)
+    own = engine.model_dump(include={"charge", "spin", "magmoms", "vacuum", "time_limit"})
+    return engine.name, {**engine.options, **options}, {**own, **settings}
+
+
+def _try(
+    name: str, options: dict[str, Any], settings: dict[str, Any], file: Path | None, json: bool
+) -> None:
     from nugget.evaluation.evaluator import Evaluator
     from nugget.structures.io import read_images
 
-    charge, spin, vacuum, time_limit = task
     atoms = _small(name) if file is None else read_images(file, -1)[0]
-    settings = {"charge": charge, "spin": spin, "vacuum": vacuum, "time_limit": time_limit}
-    with Evaluator(name, _options(options), retries=0, **settings) as evaluator:
+    with Evaluator(name, options, retries=0, **settings) as evaluator:
         outcome = evaluator.evaluate(atoms)
     report = _report(name, atoms, outcome)
     if json:

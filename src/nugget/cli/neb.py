@@ -44,7 +44,7 @@ def neb(
     [bold]Examples[/bold]
 
         nugget neb initial.traj final.traj --engine emt --out path
-        nugget neb a.xyz b.xyz --engine gfn1-xtb --images 7 --vibrations --out path
+        nugget neb a.xyz b.xyz --images 7 --vibrations --out path
         nugget neb --resume path
 
     Both ends are relaxed with the engine, then a climbing-image NEB goes on in a model. The engine

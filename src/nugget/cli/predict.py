@@ -49,7 +49,7 @@ def predict(
 
         nugget predict au.model test.extxyz -o predicted.extxyz
         nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.db
-        nugget predict au.model candidates.db --interval 0.9 --json > predictions.json
+        nugget predict au.model candidates.db --interval 0.9 --json > found.json
 
     In OUT, energy and forces are the predictions; info["energy_uncertainty"] is
     σ in eV for the whole structure. Labels that DATA held are kept as

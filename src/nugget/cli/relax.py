@@ -50,8 +50,8 @@ def relax(
 
         nugget relax best.extxyz --engine gfn1-xtb -o relaxed.extxyz
         nugget relax slabs.traj --engine emt -o relaxed.traj -j 4
-        nugget relax crystals.cif --engine tersoff -o relaxed.extxyz --cell --pressure 10
-        nugget relax clusters.extxyz --engine my_module:my_factory -o relaxed.extxyz --fmax 0.01
+        nugget relax crystals.cif --engine tersoff --cell --pressure 10 -o out.cif
+        nugget relax clusters.xyz --engine my_module:make --fmax 0.01 -o out.xyz
 
     A local model learns from every energy and force and takes the steps; the engine alone decides
     what is lower and what is converged. This needs a third or less of the evaluations of a usual

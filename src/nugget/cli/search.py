@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from nugget.cli import _options as opt
 from nugget.cli._common import emit
+from nugget.cli._values import setting
 
 INTERRUPTED = 130  # as shells number an end by Ctrl-C
 _FREE = {"search.budget", "search.stop_when"}  # what --resume may change
@@ -32,6 +32,8 @@ def search(
     stop_when: opt.StopWhen = None,
     crystal: opt.Crystal = False,
     units: opt.Units = None,
+    compositions: opt.Compositions = None,
+    max_atoms: opt.MaxAtoms = None,
     pressure: opt.Pressure = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
@@ -51,6 +53,7 @@ def search(
         nugget search --replay runs/Au20-seed0
         nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
         nugget search SiC --crystal --units 1-4 --engine tersoff
+        nugget search --crystal --compositions Cu-Au --max-atoms 8 --engine emt
 
     Everything is in DIR (default: runs/FORMULA-seedN): search.db with all
     structures (`ase gui DIR/search.db`), best.extxyz, the settings and a log.
@@ -64,6 +67,7 @@ def search(
     `nugget init` writes a file with all settings; a search of a surface or a
     bulk needs one.
     """
+    from nugget.cli._hull import draw_hull
     from nugget.cli._search import begin, compare, follow, read_settings, report_of, summarise
     from nugget.errors import NuggetError
     from nugget.search.loop import Search
@@ -79,6 +83,8 @@ def search(
         "model.use_forces": forces,
         "system.kind": "crystal" if crystal else None,
         "system.units": units,
+        "system.compositions": compositions,
+        "system.max_atoms": max_atoms,
         "system.pressure": pressure,
     }
     files = {"reference": reference, "start": start, "learn": learn}
@@ -86,7 +92,7 @@ def search(
         f"search.{k}": None if v is None else str(Path(v).absolute()) for k, v in files.items()
     }
     changed = {key: value for key, value in (changed | absolute).items() if value is not None}
-    changed |= dict(_setting(text) for text in settings or [])
+    changed |= dict(setting(text) for text in settings or [])
     if replay is not None:
         if target is not None or resume is not None or out is not None or changed:
             raise NuggetError(
@@ -101,14 +107,16 @@ def search(
                 "--budget and --stop-when can be changed."
             )
         running = Search.resume(resume, trust)
-    elif target is not None:
+    elif target is not None or compositions is not None:
         running = begin(*read_settings(target, changed, trust), out)
     else:
         raise NuggetError(
-            "Give a formula (nugget search Au20), a TOML file, --resume DIR or --replay DIR."
+            "Give a formula (nugget search Au20), --compositions A-B, a TOML file, --resume DIR or "
+            "--replay DIR."
         )
     result = follow(running, budget, live, quiet=json, stop_when=stop_when)
     report = report_of(running, result)
+    draw_hull(report)
     if json:
         emit(report)
     else:
@@ -117,18 +125,3 @@ def search(
         raise typer.Exit(INTERRUPTED)
     if result.best is None:
         raise typer.Exit(1)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, with a value as in TOML; what is none is taken as text."""
-    import tomllib
-
-    from nugget.errors import NuggetError
-
-    key, equals, value = text.partition("=")
-    if not equals or "." not in key:
-        raise NuggetError(f"--set {text}: write section.option=value, as search.hops=2.")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()

@@ -147,6 +147,9 @@ class EvaluationQueue:
                 if attempt <= self.retries:
                     self._start(key, attempt + 1)
                     continue
+                if self._executor is not None and isinstance(error, CancelledError):
+                    # Nobody here cancels: the scheduler is gone, and with it every other future.
+                    raise _no_more_work(error) from error
                 text = " ".join(f"{type(error).__name__}: {error}".split())
                 reason = f"the worker was lost ({text})"[:500]
                 outcome = Outcome(self._atoms[key].copy(), "died", reason, attempts=attempt)
@@ -165,10 +168,7 @@ class EvaluationQueue:
         try:
             future = self._send(self._atoms[key], attempt, key in self._doubtful)
         except Exception as error:
-            raise NuggetError(
-                f"The executor takes no more work ({type(error).__name__}: {error}). What is in "
-                "flight has been written down: resume the search with a new executor."
-            ) from error
+            raise _no_more_work(error) from error
         self._futures[key] = future
         future.add_done_callback(lambda done: self._done.put((key, attempt, done)))
 
@@ -199,3 +199,11 @@ class EvaluationQueue:
         elif self._directory is not None:  # its workers live on and leave this to us
             with contextlib.suppress(OSError):
                 (self._directory / SCRATCH).rmdir()
+
+
+def _no_more_work(error: BaseException) -> NuggetError:
+    text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")
+    return NuggetError(
+        f"The executor takes no more work ({text}). What is in flight has been written down: resume "
+        "the search with a new executor."
+    )

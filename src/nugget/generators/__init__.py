@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from nugget.generators.base import BaseGenerator, Generator, Proposal, suits
+from nugget.generators.compositions import Compositions
 from nugget.generators.crystal import Crystal
 from nugget.generators.crystal_base import CrystalGenerator, CrystalProposal
 from nugget.generators.mixer import Mixer
@@ -25,6 +26,7 @@ def make_generator(name: str, **options: Any) -> Generator:
 
 __all__ = [
     "BaseGenerator",
+    "Compositions",
     "Crystal",
     "CrystalGenerator",
     "CrystalProposal",

@@ -55,9 +55,12 @@ class Generator(Protocol):
 
 
 def suits(generator: Generator, problem: Any) -> bool:
-    """Whether a generator serves this problem: the kind of its cells, and its own word."""
+    """Whether a generator serves this problem: cells, molecules or atoms, and its own word."""
     varies = bool(getattr(generator, "variable_cell", False))
-    return varies == bool(problem.variable_cell) and generator.suits(problem)
+    whole = bool(getattr(generator, "whole_molecules", False))
+    if varies != bool(problem.variable_cell) or (not varies and whole != bool(problem.units)):
+        return False
+    return generator.suits(problem)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,28 @@ PACKING = 0.45
 LOWEST, HIGHEST = 0.3, 3.0
 #: Spread of ln(volume) of new candidates, before and after something is known.
 GUESSED, LEARNED = 0.3, 0.1
+#: So much above the lowest (eV/atom), a crystal with close atoms counts against such distances,
+#: and so much further apart others must be. Nothing is forbidden that is nearly as far apart as in
+#: the lowest third.
+BAD, APART, NEARLY = 1.0, 1.03, 0.9
+
+
+def learned_ratio(images: Sequence[Atoms], values: Floats, least: float) -> float:
+    """The closest approach that evaluations leave open, in units of the sum of two radii.
+
+    Some models foresee low energies where atoms are too close. Where all crystals with atoms that
+    close were found to be bad, no more of them are made.
+    """
+    closest = np.array([
+        closest_ratio(a.get_scaled_positions(), radii_of(a.numbers), np.asarray(a.cell.array))
+        for a in images
+    ])  # fmt: skip
+    fine = values <= values.min() + BAD
+    low = values <= np.quantile(values, 1 / 3)
+    bad = closest[(closest < closest[fine].min()) & ~fine]
+    if not len(bad):
+        return least
+    return max(least, min(APART * float(bad.max()), NEARLY * float(closest[low].min())))
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,24 @@ class Crystal:
         """Formula units in a crystal of this composition."""
         return len(atoms) // len(self.numbers)
 
+    def holds(self, atoms: Atoms) -> bool:
+        """Has it the composition, and one of the sizes, that are searched for?"""
+        units, rest = divmod(len(atoms), len(self.numbers))
+        if rest or not self.units[0] <= units <= self.units[1]:
+            return False
+        return np.array_equal(np.sort(atoms.numbers), np.sort(self.numbers_of(units)))
+
+    def adopted(self, atoms: Atoms) -> tuple[Atoms, Ints] | None:
+        """A known crystal as the search writes it, and which atom became which; None if another.
+
+        The cell is reduced, and not turned: forces and stress stay as they are.
+        """
+        if not atoms.pbc.all() or not self.holds(atoms):
+            return None
+        order = np.argsort([self.order.index(z) for z in atoms.numbers], kind="stable")
+        bare = Atoms(atoms.numbers[order], atoms.positions[order], cell=atoms.cell.array, pbc=True)
+        return reduced(bare), order
+
     @property
     def limits(self) -> CellLimits:
         """Soft walls for relaxations."""
@@ -93,14 +133,25 @@ class Crystal:
         return (energy + self.pressure * float(atoms.get_volume())) / len(atoms)
 
     def learned(self, images: Sequence[Atoms], energies: Sequence[float]) -> Crystal:
-        """With the volume per atom of the lowest three of these."""
-        order = np.argsort(
-            [self.objective(a, e) for a, e in zip(images, energies, strict=True)], kind="stable"
-        )
-        volumes = [volume_per_atom(images[k]) for k in order[:3]]
+        """With the volume per atom of the lowest three of these, and the distances they teach."""
+        values = [self.objective(a, e) for a, e in zip(images, energies, strict=True)]
+        volumes = [volume_per_atom(images[k]) for k in np.argsort(values, kind="stable")[:3]]
         if not volumes:
             return self
-        return replace(self, volume=float(np.exp(np.mean(np.log(volumes)))), spread=LEARNED)
+        return replace(
+            self, volume=float(np.exp(np.mean(np.log(volumes)))), spread=LEARNED,
+            min_ratio=learned_ratio(images, np.array(values), self.min_ratio),
+        )  # fmt: skip
+
+    def drawn(
+        self, rng: np.random.Generator, parents: Sequence[Atoms]
+    ) -> tuple[Crystal, Sequence[Atoms]]:
+        """What the next candidate is made for, and from which known crystals."""
+        return self, parents
+
+    def lacking(self, images: Sequence[Atoms]) -> Crystal:
+        """What must be evaluated before all else, when these are known; else the whole problem."""
+        return self
 
     def draw_units(self, rng: np.random.Generator) -> int:
         return int(rng.integers(self.units[0], self.units[1] + 1))
@@ -135,7 +186,7 @@ class Crystal:
 
     def build(self, cell: Floats, points: Floats, numbers: Ints, **info: str) -> Atoms | Failure:
         """The crystal with a reduced cell, elements in the order of the formula, when valid."""
-        order = np.argsort([list(self.order).index(z) for z in numbers], kind="stable")
+        order = np.argsort([self.order.index(z) for z in numbers], kind="stable")
         atoms = Atoms(numbers[order], cell=cell, scaled_positions=points[order], pbc=True)
         if abs(np.linalg.det(cell)) < 1e-3 * len(numbers):
             return Failure("the cell has no volume")

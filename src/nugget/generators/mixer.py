@@ -72,6 +72,7 @@ class Mixer:
         tries: int = 10,
     ) -> Atoms | Failure:  # fmt: skip
         """One structure; after a failure another generator is drawn, up to `tries` times."""
+        problem, parents = problem.drawn(rng, parents)
         p = self.probabilities(problem, len(parents))
         reasons = []
         for _ in range(tries):

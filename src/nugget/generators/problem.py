@@ -25,8 +25,11 @@ from nugget.generators._validity import (
     lattice,
 )
 from nugget.generators.composition import check_cell, check_volume, symbols_of
+from nugget.generators.molecules import Rules, Unit, units_of
 from nugget.relax.confinement import Box, Confinement, Sphere
 from nugget.structures.bonds import CONNECTED, radii_of
+
+_APART = "the structure is not connected"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Problem:
 
     Every structure has the template's atoms first, then `symbols` in this order. `min_ratio` and
     `bond_ratio` are in units of the sum of two covalent radii: no two atoms closer than the first,
-    and all atoms connected (to the template) by bonds not longer than the second.
+    and all atoms connected (to the template) by bonds not longer than the second. `units` are the
+    molecules that stay whole; `rules` then say what is sensible.
     """
 
     variable_cell: ClassVar[bool] = False
@@ -52,6 +56,7 @@ class Problem:
     region: Confinement | None = None
     min_ratio: float = 0.75
     bond_ratio: float = CONNECTED
+    units: tuple[Unit, ...] = ()
 
     def __post_init__(self) -> None:
         unknown = sorted({s for s in self.symbols if s not in atomic_numbers or s == "X"})
@@ -73,15 +78,17 @@ class Problem:
         cls, composition: str | Sequence[str], radius: float | None = None, **limits: Any
     ) -> Problem:
         """A free cluster. Without a radius, flat structures fit too, long chains do not."""
-        symbols = symbols_of(composition)
+        symbols, units = _parts(composition)
         bare = cls(symbols, **limits)
         if radius is None:
             n, bond = len(symbols), bare.bond
+            if units:  # molecules keep 3 to 4 Å between their middles
+                n, bond = len(units), 3.0 + max(2 * _reach(unit) for unit in units)
             radius = bond * (1.0 + 0.6 * max(np.sqrt(n / 0.9), (n / 0.74) ** (1 / 3)))
         # Centres stay within the radius; half of the closest approach may stick out.
         closest = bare.min_ratio * bare.radii
         check_volume(4 / 3 * np.pi * (radius + float(closest.max())) ** 3, closest)
-        return cls(symbols, region=Sphere(float(radius)), **limits)
+        return cls(symbols, region=Sphere(float(radius)), units=units, **limits)
 
     @classmethod
     def on_template(
@@ -110,7 +117,8 @@ class Problem:
             edges = tuple(tuple(float(v) for v in row) for row in (*cell[:2], height * normal))
             origin = tuple(float(v) for v in top * normal)
             region = Box(origin, edges, (True, True, False), skip=len(template))  # type: ignore[arg-type]
-        return cls(symbols_of(composition), template, region, **limits)
+        symbols, units = _parts(composition)
+        return cls(symbols, template, region, units=units, **limits)
 
     @classmethod
     def bulk(
@@ -122,9 +130,24 @@ class Problem:
             raise NuggetError("A bulk cell needs three independent vectors.")
         edges = tuple(tuple(float(v) for v in row) for row in empty.cell.array)
         box = Box((0.0, 0.0, 0.0), edges, (True, True, True))  # type: ignore[arg-type]
-        problem = cls(symbols_of(composition), empty, box, **limits)
+        symbols, units = _parts(composition)
+        problem = cls(symbols, empty, box, units=units, **limits)
         check_cell(np.asarray(empty.cell.array), problem.min_ratio * problem.radii)
         return problem
+
+    def drawn(
+        self, rng: np.random.Generator, parents: Sequence[Atoms]
+    ) -> tuple[Problem, Sequence[Atoms]]:
+        """What the next candidate is made for, and from which known structures."""
+        return self, parents
+
+    def learned(self, images: Sequence[Atoms], energies: Sequence[float]) -> Problem:
+        """What evaluated structures teach about the problem: nothing where the cell is given."""
+        return self
+
+    def lacking(self, images: Sequence[Atoms]) -> Problem:
+        """What must be evaluated before all else, when these are known; else the whole problem."""
+        return self
 
     @property
     def n_fixed(self) -> int:
@@ -152,8 +175,14 @@ class Problem:
 
     @cached_property
     def lattice(self) -> Lattice:
-        cell = np.asarray(self.template.cell.complete().array, dtype=float)
-        return lattice(cell, self.template.pbc, 2 * self.bond_ratio * float(self.radii.max()))
+        return _lattice(self.template, 2 * self.bond_ratio * float(self.radii.max()))
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What distances molecules allow; of a problem with units."""
+        limits = (self.min_ratio, self.bond_ratio)
+        reach = _lattice(self.template, 5.0)
+        return Rules.of(self.units, self.numbers, self.n_fixed, reach, *limits)
 
     @cached_property
     def _centre(self) -> Floats:
@@ -192,18 +221,20 @@ class Problem:
 
     def fault(self, x: Floats) -> str | None:
         """What is wrong with these positions, or None."""
+        wrong = self.rules.fault(x) if self.units else self._atoms_fault(x)
+        if wrong is not None:
+            return wrong
+        if self.region is not None and not np.all(self.region.inside(x[self.n_fixed :], 1e-6)):
+            return "an atom is outside the region"
+        return None
+
+    def _atoms_fault(self, x: Floats) -> str | None:
         g = self.lattice
         code = check(
             x, self.radii, self.n_fixed, g.cell, g.inverse, g.shifts, self.min_ratio,
             self.bond_ratio,
         )  # fmt: skip
-        if code == TOO_CLOSE:
-            return "two atoms are too close"
-        if code == DISCONNECTED:
-            return "the structure is not connected"
-        if self.region is not None and not np.all(self.region.inside(x[self.n_fixed :], 1e-6)):
-            return "an atom is outside the region"
-        return None
+        return {TOO_CLOSE: "two atoms are too close", DISCONNECTED: _APART}.get(code)
 
     def build(self, x: Floats, **info: str) -> Atoms | Failure:
         """The structure as Atoms when it is valid. Clusters are moved to the region's centre."""
@@ -226,3 +257,19 @@ class Problem:
         elif self.n_fixed:
             atoms.set_constraint(FixAtoms(indices=np.arange(self.n_fixed)))
         return atoms
+
+
+def _parts(composition: str | Sequence[str]) -> tuple[tuple[str, ...], tuple[Unit, ...]]:
+    if isinstance(composition, str):
+        return units_of(composition)
+    return symbols_of(composition), ()
+
+
+def _reach(unit: Unit) -> float:
+    """How far a molecule's atoms are from its middle, Å."""
+    return float(np.linalg.norm(unit.shape, axis=1).max())
+
+
+def _lattice(template: Atoms, reach: float) -> Lattice:
+    cell = np.asarray(template.cell.complete().array, dtype=float)
+    return lattice(cell, template.pbc, reach)

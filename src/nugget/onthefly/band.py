@@ -20,8 +20,11 @@ from nugget.potential.evaluate import MEAN, value_and_grad
 from nugget.potential.potential import Potential
 from nugget.structures.batch import as_batch
 
-# Steps of a band that is not yet climbing, and of one that is.
-_STEPS = (60, 200)
+# Steps of a band that is not yet climbing, and of one that is; σ is looked at after so many.
+_STEPS, _LOOK = (60, 200), 5
+# A band is followed while σ of its forces is below this many allowed errors.
+_FAR = 2.0
+_HALVINGS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +85,10 @@ def _nearest(start: Atoms, end: Atoms) -> Floats:
     return np.asarray(find_mic(end.positions - start.positions, start.cell, start.pbc)[0])
 
 
-def relaxed(images: Sequence[Atoms], potential: Potential, fmax: float, far: float) -> list[Atoms]:
-    """The band relaxed on the surrogate, or to where σ of a force first exceeds `far`.
+def relaxed(
+    images: Sequence[Atoms], potential: Potential, fmax: float, limit: float
+) -> list[Atoms]:
+    """The band relaxed on the surrogate, or to where σ of a force exceeds the limit by far.
 
     Without climbing first, then with the highest image climbing.
     """
@@ -93,13 +98,38 @@ def relaxed(images: Sequence[Atoms], potential: Potential, fmax: float, far: flo
         neb = SurrogateNEB(band, potential, climb=climb)
         run = FIRE(neb, logfile=None, maxstep=0.1)
         for k, converged in enumerate(run.irun(fmax=0.5 * fmax, steps=steps)):
-            if k % 10 == 0 or converged:
-                if evaluated(band, potential, far).std.max() > far:
-                    for atoms, positions in zip(band, safe, strict=True):
-                        atoms.positions = positions
+            if k % _LOOK == 0 or converged:
+                if evaluated(band, potential, limit).std.max() > _FAR * limit:
+                    _retreat(band, safe, potential, limit)
                     return band
                 safe = [atoms.positions.copy() for atoms in band]
     return band
+
+
+def _retreat(
+    band: Sequence[Atoms], safe: Sequence[Floats], potential: Potential, limit: float
+) -> None:
+    """Go back towards `safe` to where σ is above the limit, but not by far: there is to learn.
+
+    Back to `safe` itself would lead to the same structures again.
+    """
+    ahead = [atoms.positions.copy() for atoms in band]
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        share = 0.5 * (low + high)
+        _place(band, safe, ahead, share)
+        std = evaluated(band, potential, limit).std.max()
+        if limit < std <= _FAR * limit:
+            return
+        low, high = (share, high) if std <= limit else (low, share)
+    _place(band, safe, ahead, high)
+
+
+def _place(
+    band: Sequence[Atoms], start: Sequence[Floats], end: Sequence[Floats], share: float
+) -> None:
+    for atoms, a, b in zip(band, start, end, strict=True):
+        atoms.positions = a + share * (b - a)
 
 
 def evaluated(images: Sequence[Atoms], potential: Potential, limit: float) -> Band:

@@ -14,7 +14,7 @@ from ase.constraints import FixAtoms, FixCartesian
 
 from nugget._compiled.arrays import Bools, Floats
 from nugget.errors import NuggetError
-from nugget.onthefly.certainty import exact_force_std, force_std, largest
+from nugget.onthefly.certainty import Vigil, exact_force_std, force_std, largest
 from nugget.onthefly.model import OnlineModel
 from nugget.potential.evaluate import MEAN, Evaluation, value_and_grad
 from nugget.potential.potential import Potential
@@ -50,7 +50,8 @@ class LearningCalculator(Calculator):
     Whenever σ of a force component exceeds `max_force_error`, the engine is called and the model
     learns; the results are those of the model after that, or the engine's own if the model cannot
     follow them. Without a potential the first structures all go to the engine, until there are
-    enough to fit a model.
+    enough to fit a model. σ is looked at again when an atom has moved far enough for it to exceed
+    that; `get_property("forces_uncertainty", atoms)` finds it for any structure.
 
     Parameters
     ----------
@@ -90,7 +91,9 @@ class LearningCalculator(Calculator):
         self.calls: list[Call] = []
         self.frozen = False  # with True the engine is never called
         self.audit_next = False  # call the engine at the next structure, to see whether σ is right
+        self.std = 0.0  # largest σ of a force component where it was looked at last
         self._verlet: Verlet | None = None
+        self._vigil = Vigil()
 
     @property
     def potential(self) -> Potential:
@@ -103,13 +106,14 @@ class LearningCalculator(Calculator):
     def factor(self) -> float:
         """What σ is multiplied by: frames of a trajectory resemble each other, so that leaving
         some out tells too little. The last calls tell the rest; σ only grows by it."""
-        last = self.scores[-_SCORES:]
-        return max(1.0, float(np.sqrt(np.mean(np.square(last))))) if len(last) > 2 else 1.0
+        last = [1.0, *self.scores[-_SCORES:]]  # to begin with, leaving out is believed once
+        return max(1.0, float(np.sqrt(np.mean(np.square(last)))))
 
     def forget(self) -> None:
         """Drop results and the list of pairs: what follows depends on the model alone."""
         self.reset()
         self._verlet = None
+        self._vigil.forget()
 
     def calculate(
         self,
@@ -119,23 +123,37 @@ class LearningCalculator(Calculator):
     ) -> None:
         super().calculate(atoms, properties, system_changes)
         assert self.atoms is not None
+        if not system_changes and self.results:  # a later question about the same structure
+            self.force_std()
+            return
         known = self._known(self.atoms)
         if known is None and self.model.potential is None:
             known = self._called(self.atoms, Call("first"))
             if known is None:
                 raise NuggetError("The engine failed on a structure that the model needs to begin.")
         if known is None:
-            free = free_components(self.atoms)
-            self.results = self._predicted(self.atoms, free)
-            std = largest(self.results["forces_uncertainty"], free)
-            self.since += 1
-            limit = self.max_force_error * (2.0 if self.since <= self.pause else 1.0)
-            if not self.frozen and (std > limit or self.audit_next):
-                reason = "uncertain" if std > limit else "audit"
-                known = self._called(self.atoms, Call(reason, std))
+            wanted = "forces_uncertainty" in (properties or ())
+            reason = self._predict(self.atoms, wanted)
+            if reason is not None:
+                known = self._called(self.atoms, Call(reason, self.std))
         self.audit_next = False
         if known is not None:
             self.results = self._settled(known)
+
+    def _predict(self, atoms: Atoms, wanted: bool) -> str | None:
+        """Results of the model; why the engine should be called, None if it need not."""
+        self.since += 1
+        resting = self.frozen or self._vigil.rests(as_batch(atoms))
+        if resting and not wanted and not self.audit_next:
+            self.results = self._mean(self._evaluated(atoms, keep_rows=False))
+            return None
+        self.results = self._predicted(atoms)
+        if self.frozen:
+            return None
+        limit = self.max_force_error * (2.0 if self.since <= self.pause else 1.0)
+        if self.std > limit:
+            return "uncertain"
+        return "audit" if self.audit_next else None
 
     def force_std(self) -> Floats:
         """σ of each force component of the present structure (N, 3), exact however small."""
@@ -145,27 +163,33 @@ class LearningCalculator(Calculator):
             self.results["forces_uncertainty"] = self.factor * exact
         return np.asarray(self.results["forces_uncertainty"])
 
-    def _evaluated(self, atoms: Atoms) -> Evaluation:
+    def _evaluated(self, atoms: Atoms, keep_rows: bool = True) -> Evaluation:
         potential, batch = self.potential, as_batch(atoms)
         if self._verlet is None or self._verlet.cutoff != potential.descriptor.cutoff:
             self._verlet = Verlet(potential.descriptor.cutoff, self.skin)
         pairs = self._verlet.pairs(batch)
-        return value_and_grad(potential, batch, MEAN, pairs=pairs, keep_rows=True)
+        return value_and_grad(potential, batch, MEAN, pairs=pairs, keep_rows=keep_rows)
 
-    def _predicted(self, atoms: Atoms, free: Bools) -> dict[str, Any]:
-        found, factor = self._evaluated(atoms), self.factor
+    def _mean(self, found: Evaluation) -> dict[str, Any]:
         batch = found.batch
         assert found.std is not None
         results: dict[str, Any] = {
             "energy": float(found.energy[0]),
             "free_energy": float(found.energy[0]),
             "forces": -found.gradients[0],
-            "energy_uncertainty": factor * float(found.std[0]),
-            "forces_uncertainty": factor * force_std(found, self.max_force_error / factor, free),
+            "energy_uncertainty": self.factor * float(found.std[0]),
         }
         if abs(np.linalg.det(batch.cells[0])) > 1e-9:
             results["stress"] = voigt_stress(found.strains[0], batch)[0]
         return results
+
+    def _predicted(self, atoms: Atoms) -> dict[str, Any]:
+        """The mean, and σ of the forces."""
+        found, factor, free = self._evaluated(atoms), self.factor, free_components(atoms)
+        std = factor * force_std(found, self.max_force_error / factor, free)
+        self.std = largest(std, free)
+        self._vigil.looked(found.batch, self.std, self.max_force_error)
+        return {**self._mean(found), "forces_uncertainty": std}
 
     def _settled(self, known: Atoms) -> dict[str, Any]:
         """Results for a structure that the engine has seen.
@@ -175,10 +199,11 @@ class LearningCalculator(Calculator):
         """
         if self.model.potential is not None:
             free = free_components(known)
-            results = self._predicted(known, free)
+            results = self._predicted(known)
             error = np.abs(results["forces"] - known.calc.results["forces"])[free]
             if np.max(error, initial=0.0) <= self.max_force_error:
                 return results
+        self.std = 0.0
         return engine_results(known)
 
     def _known(self, atoms: Atoms) -> Atoms | None:
@@ -200,20 +225,24 @@ class LearningCalculator(Calculator):
         """Call the engine and learn; None if it failed."""
         self.since = 0
         found = self.engine(atoms.copy())
+        self._vigil.forget()
         if found is None:
             self.calls.append(Call(call.reason, call.std, failed=True))
             return None
         if call.std is not None:
-            free = free_components(atoms)
-            error = np.abs(self.results["forces"] - found.calc.results["forces"])[free]
-            bars = self.results["forces_uncertainty"][free]
-            within = np.mean(error <= 2 * bars)
-            rms = float(np.sqrt(np.mean(error**2)))
-            call = Call(call.reason, call.std, float(error.max()), rms, float(within))
-            self.scores.append(self.factor * float(np.sqrt(np.mean((error / bars) ** 2))))
+            call = self._compared(atoms, found, call)
         self.calls.append(call)
         self.model.learn(found)
         return found
+
+    def _compared(self, atoms: Atoms, found: Atoms, call: Call) -> Call:
+        """The error of the model beside its σ, before it learns what the engine has found."""
+        free = free_components(atoms)
+        error = np.abs(self.results["forces"] - found.calc.results["forces"])[free]
+        plain = exact_force_std(self._evaluated(atoms))[free]
+        within, rms = np.mean(error <= 2 * self.factor * plain), np.sqrt(np.mean(error**2))
+        self.scores.append(float(np.sqrt(np.mean((error / plain) ** 2))))
+        return Call(call.reason, call.std, float(error.max()), float(rms), float(within))
 
 
 def labeller(calculator: BaseCalculator) -> Label:

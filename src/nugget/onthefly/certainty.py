@@ -2,8 +2,8 @@
 
 The standard deviations of all force components need one backward pass per inducing point. A few
 surfaces drawn from the posterior need as many passes as there are surfaces, and tell its part of
-σ to 1/√(2K) (12 % for 32). Where that estimate, with a margin, is below what is allowed, it is
-enough.
+σ to 1/√(2K) (18 % for 16). Where that estimate, with a margin, is below what is allowed, it is
+enough. Nor is it needed at every step: see `Vigil`.
 
 The posterior of a sparse model knows only what its inducing points can express: far from all of
 them it is certain of nothing happening. So the share r of an atom's prior variance that they leave
@@ -12,18 +12,56 @@ open, r = 1 − k_m K_mm⁻¹ k_mᵀ/θ₀, counts as a force of ordinary size: 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from nugget._compiled.arrays import Bools, Floats
 from nugget.gp.linalg import solve
 from nugget.gp.uncertainty.posterior import WeightPosterior
 from nugget.potential.evaluate import Evaluation
+from nugget.structures.batch import Batch
 
-PROBES = 32
+PROBES = 16
 # The force on an atom of which nothing is known, eV/Å.
 UNKNOWN = 1.0
+# σ of a force grows by less than this for every Å that an atom moves, eV/Å² (measured: 0.4), and it
+# is looked at anew after so many Å in any case.
+_GROWTH, _FURTHEST = 1.0, 0.1
 # On the estimate of the posterior's part: two standard deviations of that estimate.
-_MARGIN = 1.25
+_MARGIN = 1.35
+
+
+class Vigil:
+    """When must σ of the forces be looked at again? Not before an atom has moved far enough.
+
+    A step of dynamics moves atoms by some hundredths of an Å. Where σ is far below what is allowed,
+    so small a step cannot lift it above that.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Batch | None = None
+        self._reach = 0.0
+
+    def forget(self) -> None:
+        """Look at the next structure, whatever it is."""
+        self._seen = None
+
+    def looked(self, batch: Batch, std: float, limit: float) -> None:
+        """σ was `std` here; `limit` is what is allowed."""
+        self._seen = replace(batch, positions=batch.positions.copy())
+        self._reach = min((limit - std) / _GROWTH, _FURTHEST)
+
+    def rests(self, batch: Batch) -> bool:
+        """Whether atoms and cell are still where σ was looked at last, nearly."""
+        old = self._seen
+        if old is None or not np.array_equal(old.numbers, batch.numbers):
+            return False
+        if not np.array_equal(old.pbc, batch.pbc):
+            return False
+        moved = batch.positions - old.positions
+        furthest = np.sqrt(np.einsum("ij,ij->i", moved, moved).max())
+        return float(max(furthest, np.abs(batch.cells - old.cells).max())) < self._reach
 
 
 def force_std(found: Evaluation, limit: float, free: Bools | None = None) -> Floats:

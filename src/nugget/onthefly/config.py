@@ -29,7 +29,9 @@ class MDConfig(Section):
         5, ge=0, description="steps after a call in which only twice that σ leads to another"
     )
     audit: int = Field(
-        500, ge=0, description="steps between random calls that test σ, on average; 0: none"
+        500,
+        ge=0,
+        description="steps between random calls that test σ, on average, more at first; 0: none",
     )
     displaced: int = Field(
         5, ge=0, description="displaced copies of the start that the engine labels first"

@@ -30,6 +30,7 @@ from nugget.structures.io import attach_uncertainties
 from nugget.structures.sealed import write_sealed
 
 CHECKPOINT, TRAJECTORY, LOG = "checkpoint.json", "md.extxyz", "md.log"
+_EARLY = 25  # steps between random calls at the beginning
 GIVEN, MODEL = "given.model", "learned.model"
 _HEADER = "# step time/fs temperature/K potential/eV kinetic/eV volume/A^3 force_std/(eV/A) calls\n"
 
@@ -149,13 +150,13 @@ class MDRun:
 
     def _step(self) -> None:
         config, progress = self.config, self.progress
-        if config.audit and self.rng.random() < 1.0 / config.audit:
+        if config.audit and self.rng.random() < audit_chance(progress.step, config.audit):
             self.calculator.audit_next = self.calculator.model.potential is not None
         self.dynamics.step()
         progress.step += 1
         progress.done_here += 1
         progress.temperature = float(self.atoms.get_temperature())
-        progress.std = float(np.max(self.calculator.results["forces_uncertainty"], initial=0.0))
+        progress.std = self.calculator.std
         for call in self.calculator.calls:
             progress.calls.append({"step": progress.step, **asdict(call)})
         self.calculator.calls.clear()
@@ -193,6 +194,11 @@ class MDRun:
             },
         )
         self.calculator.forget()
+
+
+def audit_chance(step: int, usual: int) -> float:
+    """Of a random call at this step: often at first, when nothing tells yet whether σ is right."""
+    return 1.0 / min(usual, _EARLY + step / 4)
 
 
 def summary(progress: Progress, config: MDConfig) -> dict[str, Any]:

@@ -31,8 +31,6 @@ from nugget.structures.io import write_images
 from nugget.structures.sealed import write_sealed
 
 MODEL, PATH, RESULT = "learned.model", "path.extxyz", "result.json"
-# A band is followed while σ of its forces is below this many allowed errors.
-_FAR = 2.0
 # Where the engine is called before there is a model: shares of the path.
 _LOOKS = (0.5, 0.25, 0.75, 0.125, 0.875, 0.375, 0.625)
 
@@ -178,7 +176,7 @@ class _PathSearch:
         reason = "all calls used"
         while self.calls < config.max_calls:
             potential = self.model.potential
-            path = relaxed(path, potential, config.fmax, _FAR * config.max_force_error)
+            path = relaxed(path, potential, config.fmax, config.max_force_error)
             band = evaluated(path, potential, config.max_force_error)
             image = self._next(band)
             found = self.call(path[image])

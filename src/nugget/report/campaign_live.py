@@ -13,13 +13,14 @@ from rich.text import Text
 from nugget.campaign.grid import cell_name
 from nugget.report.digest import duration
 from nugget.report.terminal import Drawn, Plain, can_draw, headline, spinner
+from nugget.search.goal import make_goal
 
 if TYPE_CHECKING:
     from nugget.campaign.results import Row
     from nugget.campaign.run import Campaign, Progress
 
 
-def line_of(row: Row, done: int, total: int) -> str:
+def line_of(row: Row, done: int, total: int, unit: str = "eV") -> str:
     """One search in one line."""
     outcome = row.outcome
     width = len(str(total))
@@ -28,9 +29,9 @@ def line_of(row: Row, done: int, total: int) -> str:
         return f"{head}  failed: {outcome.error}"
     if outcome.found:
         return f"{head}  found at evaluation {outcome.evaluations_to_solution}"
-    best = "" if outcome.best_energy is None else f", best {outcome.best_energy:.4f} eV"
+    best = "" if outcome.best_energy is None else f", best {outcome.best_energy:.4f} {unit}"
     if outcome.best_above_reference is not None:
-        best += f" ({outcome.best_above_reference:+.3f} eV)"
+        best += f" ({outcome.best_above_reference:+.3f} {unit})"
     what = "" if outcome.found is None else "not found in "
     return f"{head}  {what}{outcome.evaluations} evaluations{best}"
 
@@ -38,8 +39,12 @@ def line_of(row: Row, done: int, total: int) -> str:
 class PlainCampaignView(Plain):
     """A line per search that has ended."""
 
+    def __init__(self, title: str, unit: str = "eV") -> None:
+        super().__init__(title)
+        self.unit = unit
+
     def watch(self, row: Row, done: int, total: int) -> None:
-        print(line_of(row, done, total), flush=True)
+        print(line_of(row, done, total, self.unit), flush=True)
 
 
 class LiveCampaignView(Drawn):
@@ -47,14 +52,14 @@ class LiveCampaignView(Drawn):
 
     def __init__(self, title: str, campaign: Campaign, console: Console | None = None) -> None:
         super().__init__(title, console)
-        self.campaign = campaign
+        self.campaign, self.unit = campaign, make_goal(campaign.base.system).unit
         self._last = ""
         self._looked = self._begun
         self._progress = campaign.progress()
         self._before = sum(cell.done for cell in self._progress)
 
     def watch(self, row: Row, done: int, total: int) -> None:
-        self._last = line_of(row, done, total)
+        self._last = line_of(row, done, total, self.unit)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         now = time.monotonic()
@@ -110,4 +115,4 @@ def make_campaign_view(
     console = Console()
     if live and can_draw(console):
         return LiveCampaignView(title, campaign, console)
-    return PlainCampaignView(title)
+    return PlainCampaignView(title, make_goal(campaign.base.system).unit)

@@ -51,16 +51,15 @@ class Share:
     last: bool  # it made the lowest one of all
 
 
-def shares(records: Sequence[Record]) -> list[Share]:
-    """Of all generators that were evaluated, the most frequent first."""
-    chosen: Counter[str] = Counter()
-    best: Counter[str] = Counter()
-    lowest: Record | None = None
-    for record in records:
-        chosen[record.generator] += 1
-        if record.ok and (lowest is None or record.energy < lowest.energy):
-            lowest = record
-            best[record.generator] += 1
+def shares(
+    records: Sequence[Record], improved: Sequence[bool], lowest: Record | None
+) -> list[Share]:
+    """Of all generators that were evaluated, the most frequent first.
+
+    `improved` says of each record whether it was lower than all before.
+    """
+    chosen = Counter(record.generator for record in records)
+    best = Counter(r.generator for r, lower in zip(records, improved, strict=True) if lower)
     holder = lowest.generator if lowest is not None else None
     return [Share(name, n, best[name], name == holder) for name, n in chosen.most_common()]
 
@@ -121,12 +120,15 @@ def plain_line(status: Status) -> str:
     if not record.ok:
         return f"{head}  {record.failure}: {' '.join(record.reason.split())}  {record.generator}"
     assert best is not None
+    learner, goal = status.learner, status.learner.goal
     mark = "*" if best is record else " "
     expected = ""
     if record.predicted is not None and record.std:
-        bar = record.scale * record.std
-        expected = f"  expected {record.predicted:.3f} ± {bar:.3f}"
+        bar = goal.stds([record.atoms], np.array([record.scale * record.std]))[0]
+        expected = f"  expected {goal.value(record.atoms, record.predicted):.3f} ± {bar:.3f}"
+    unit = goal.unit
     return (
-        f"{head} {mark} {record.energy:.4f} eV  best {best.energy:.4f} eV{expected}  "
+        f"{head} {mark} {learner.value(record):.4f} {unit}  best {learner.value(best):.4f} {unit}"
+        f"{expected}  "
         f"{record.generator}{', to explore' if record.purpose == 'explore' else ''}"
     )

@@ -61,7 +61,8 @@ class LiveView(Drawn):
         parts: list[RenderableType] = [self._headline(records)]
         if status is not None and any(record.ok for record in records):
             # 17 lines are taken by all the rest, and one must stay free below.
-            parts += _plot(records, self.budget, width, min(max(console.height - 18, 2), 12))
+            height = min(max(console.height - 18, 2), 12)
+            parts += _plot(status, records, self.budget, width, height)
             parts.append(_tables(status, records, self._sure, wide=width >= 72))
         if status is not None and status.polishing and not self._done:
             parts.append(Text(polish_line(status), style="magenta"))
@@ -86,9 +87,11 @@ class LiveView(Drawn):
         return headline(where, done, self.budget, clock)
 
 
-def _plot(records: Sequence[Record], budget: int, width: int, height: int) -> list[RenderableType]:
+def _plot(
+    status: Status, records: Sequence[Record], budget: int, width: int, height: int
+) -> list[RenderableType]:
     margin = 11
-    energies = [record.energy if record.ok else None for record in records]
+    energies = [status.learner.value(record) if record.ok else None for record in records]
     canvas, low, high = energy_plot(energies, budget, max(width - margin, 10), height)
     lines: list[RenderableType] = []
     for k, (row, on_line) in enumerate(zip(canvas.text(), canvas.line, strict=True)):
@@ -103,7 +106,7 @@ def _plot(records: Sequence[Record], budget: int, width: int, height: int) -> li
 def _tables(
     status: Status, records: Sequence[Record], sure: Confidence, wide: bool
 ) -> RenderableType:
-    left, right = _facts(status, records, sure), _generators(records)
+    left, right = _facts(status, records, sure), _generators(status, records)
     if not wide:
         return left
     both = Table.grid(expand=True, padding=(0, 1))
@@ -114,14 +117,15 @@ def _tables(
 
 
 def _facts(status: Status, records: Sequence[Record], sure: Confidence) -> Table:
-    best, last = status.learner.best, records[-1]
+    learner, last = status.learner, records[-1]
+    best, unit = learner.best, learner.goal.unit
     assert best is not None
     found = quality(records)
     rows = [
-        ("best", Text(f"{best.energy:.4f} eV", style="bold green")),
+        ("best", Text(f"{learner.value(best):.4f} {unit}", style="bold green")),
         ("", Text(f"evaluation {best.iteration + 1}, {best.generator}")),
         ("found", Text(_found(sure))),
-        ("last", _last(last, best)),
+        ("last", _last(status, last, best)),
         ("model error", Text("no model yet")),
         ("calibration", Text("–")),
         ("failures", Text(counted(failures(records)))),
@@ -130,7 +134,7 @@ def _facts(status: Status, records: Sequence[Record], sure: Confidence) -> Table
     ]
     if found is not None:
         rows[4] = ("model error", Text(f"{1e3 * found.error:.1f} meV/atom (last {found.count})"))
-        scale = status.learner.scale
+        scale = status.learner.bars.scale
         rows[5] = ("calibration", Text(f"rms z {found.z:.2f}, next σ × {scale:.2f}"))
     table = Table.grid(padding=(0, 1))
     table.add_column(style="cyan", no_wrap=True, min_width=max(len(name) for name, _ in rows))
@@ -146,12 +150,14 @@ def _found(sure: Confidence) -> str:
     return f"{sure.probability:.0%} likely the lowest, met again {sure.met} ×"
 
 
-def _last(record: Record, best: Record) -> Text:
+def _last(status: Status, record: Record, best: Record) -> Text:
     if not record.ok:
         return Text(f"{record.failure}: {' '.join(record.reason.split())}", style="red")
     if record is best:
         return Text("the best so far", style="green")
-    return Text(f"{record.energy - best.energy:+.3f} eV, {record.generator}")
+    learner = status.learner
+    apart = learner.value(record) - learner.value(best)
+    return Text(f"{apart:+.3f} {learner.goal.unit}, {record.generator}")
 
 
 def _part(seconds: float, status: Status) -> str:
@@ -159,12 +165,13 @@ def _part(seconds: float, status: Status) -> str:
     return f"{duration(seconds)} ({seconds / total:.0%})" if total > 0 else duration(seconds)
 
 
-def _generators(records: Sequence[Record]) -> Table:
+def _generators(status: Status, records: Sequence[Record]) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("generator", no_wrap=True)
     table.add_column("chosen", justify="right")
     table.add_column("best", justify="right")
-    for share in shares(records)[:9]:
+    learner = status.learner
+    for share in shares(records, learner.improved[: len(records)], learner.best)[:9]:
         style = "green" if share.last else ""
         table.add_row(share.name, str(share.chosen), str(share.best or "–"), style=style)
     return table

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -87,9 +87,25 @@ class SearchConfig(Section):
         "known structures, when none promises to be lower; 0: never",
     )
     calibrate: bool = Field(True, description="rescale the std by the past errors of the search")
+    usual_force: float = Field(
+        2.0,
+        ge=0,
+        description="with calibrate: the first std is multiplied by the rms force on the first "
+        "structures, less the baseline's, over this, eV/Å; 0: it is not",
+    )
     relax_steps: int = Field(100, ge=0, description="relaxation steps on the surrogate")
     fmax: float = Field(0.05, gt=0, description="force at which a relaxation ends, eV/Å")
     hops: int = Field(0, ge=0, description="rounds of basin hopping on the surrogate")
+    molecule_stiffness: float = Field(
+        100.0,
+        ge=0,
+        description="molecules (H2O*4): springs that hold bonds and angles while candidates relax "
+        "on the surrogate, eV/Å²; 0: none",
+    )
+    walkers: int = Field(
+        0, ge=0, description="walkers that hop on the surrogate all search long; 0: none"
+    )
+    walker_hops: int = Field(2, ge=1, description="hops of each walker per evaluation")
     parents: Literal["kmeans", "best", "boltzmann"] = Field(
         "kmeans", description="which known structures new ones are made from"
     )
@@ -150,6 +166,12 @@ class Config(Section):
     search: SearchConfig = SearchConfig()
     execution: ExecutionConfig = ExecutionConfig()
 
+    @model_validator(mode="after")
+    def _fits(self) -> Config:
+        if self.search.walkers and self.system.kind == "crystal":
+            raise ValueError("search.walkers do not walk in crystals yet; leave them at 0")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _of_its_kind(cls, settings: Any) -> Any:
@@ -192,12 +214,18 @@ def read_config(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NuggetError(f"{path} is not valid TOML: {error}.") from None
     system = settings.get("system", {})
-    if isinstance(system, dict) and "formula" not in system:
+    if isinstance(system, dict) and not {"formula", "compositions"} & set(system):
         what = "no system.formula" if settings else "no settings"
         raise NuggetError(
             f'{path} holds {what}: say what is searched for, as formula = "Au20" below [system].'
         )
     return make_config(settings, str(path))
+
+
+def sections_of(option: str) -> list[str]:
+    """The sections that have an option of this name."""
+    sections = Config.model_fields.items()
+    return [name for name, field in sections if option in field.annotation.model_fields]  # type: ignore[union-attr]
 
 
 def write_config(config: Config, *, comments: bool = True) -> str:
@@ -210,7 +238,7 @@ def write_config(config: Config, *, comments: bool = True) -> str:
         tables = []
         for key, field in type(block).model_fields.items():
             value = getattr(block, key)
-            note = f"  # {field.description}" if comments else ""
+            note = f"  # {field.description}{_permitted(field)}" if comments else ""
             if isinstance(value, dict) and value:
                 entries = [f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()]
                 head = f"# {field.description}\n" if comments else ""
@@ -222,6 +250,13 @@ def write_config(config: Config, *, comments: bool = True) -> str:
         blocks.append("\n".join(lines))
         blocks.extend(tables)
     return "\n\n".join(blocks) + "\n"
+
+
+def _permitted(field: Any) -> str:
+    """The permitted values of a setting that has a list of them, and limits of numbers."""
+    if get_origin(field.annotation) is Literal:
+        return f"; one of {', '.join(get_args(field.annotation))}"
+    return ""
 
 
 _RENAMED = {
@@ -247,5 +282,8 @@ def _explain(problem: Any) -> str:
     if where in _RENAMED:
         return f"{where} is not an option; did you mean {_RENAMED[where]!r}?"
     near = difflib.get_close_matches(str(key), known, n=1)
+    if not parents and (homes := sections_of(str(key))):
+        # A bare key, as in `kappa = 4` at the top of the file.
+        return f"{where} is not a section; did you mean {key} below [{homes[0]}]?"
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return f"{where} is not an option; {hint}"

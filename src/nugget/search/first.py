@@ -45,8 +45,9 @@ def _lowest_of_baseline(
 
 def _random(learner: Learner, rng: np.random.Generator) -> Proposal | None:
     reason = "nothing fitted"
+    problem = learner.problem.lacking(learner.under_way)
     for _ in range(ROUNDS):
-        made = [learner.mixer(rng, learner.problem) for _ in range(5)]
+        made = [learner.mixer(rng, problem) for _ in range(5)]
         start = [atoms for atoms in made if isinstance(atoms, Atoms)]
         reason = next((m.reason for m in made if isinstance(m, Failure)), reason)
         for atoms in [*learner.relaxed(start, PairWell()), *start]:

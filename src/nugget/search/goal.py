@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 import numpy as np
 from ase import Atoms
+from ase.data import atomic_numbers
 from ase.units import GPa
 
 from nugget._compiled.arrays import Floats
+from nugget.generators.compositions import elements_of
 from nugget.identity import KnownStructures, graph_key, same_graph
 from nugget.identity.crystal import TOLERANCE, CrystalFingerprint, reduced_formula, same_crystal
 from nugget.identity.known_crystals import KnownCrystals
+from nugget.search.hull import Hull
 from nugget.search.system import SystemConfig
 
 #: Structures that only the surrogate has relaxed may differ so much from what they will become.
@@ -58,15 +61,50 @@ class Goal(Protocol):
     def same_atoms(self, atoms: Atoms, numbers: Sequence[int]) -> bool:
         """Has it the composition that is searched for?"""
 
+    def informed(self, atoms: Atoms, energy: float) -> Self:
+        """The goal when one more structure is known: a convex hull may have sunk."""
+
+    def order(self, atoms: Atoms, energy: float) -> tuple[float, float]:
+        """By what known structures are ordered: the value, then what decides between equals."""
+
+    def reached(self, known: Sequence[tuple[Atoms, float]]) -> float | None:
+        """One number for how far a search has come: the lowest value of what it knows."""
+
+    @property
+    def least(self) -> int:
+        """How many structures the answer has at least: one, or the members of a hull."""
+
     def count(self, atoms: Sequence[Atoms], images: Sequence[Atoms]) -> int:
         """How many of the images are one of `atoms`."""
 
 
 @dataclass(frozen=True)
-class LowestEnergy:
-    """Total energies; bond graphs tell structures apart."""
+class _OneComposition:
+    """What goals have in common whose value depends on the structure alone."""
+
+    @property
+    def least(self) -> int:
+        return 1
+
+    def informed(self, atoms: Atoms, energy: float) -> Self:
+        return self
+
+    def value(self, atoms: Atoms, energy: float) -> float:
+        raise NotImplementedError
+
+    def order(self, atoms: Atoms, energy: float) -> tuple[float, float]:
+        return (self.value(atoms, energy), 0.0)
+
+    def reached(self, known: Sequence[tuple[Atoms, float]]) -> float | None:
+        return min((self.value(*one) for one in known), default=None)
+
+
+@dataclass(frozen=True)
+class LowestEnergy(_OneComposition):
+    """Total energies; bond graphs tell structures apart, or distances where they are molecules'."""
 
     unit: str = "eV"
+    molecules: bool = False
 
     def value(self, atoms: Atoms, energy: float) -> float:
         return energy
@@ -78,7 +116,8 @@ class LowestEnergy:
         return std
 
     def memory(self, coarse: bool = False) -> Memory:
-        return KnownStructures(distance_tol=None) if coarse else KnownStructures()
+        by_graph = coarse and not self.molecules  # all have the bonds of their molecules
+        return KnownStructures(distance_tol=None) if by_graph else KnownStructures()
 
     def same(self, atoms: Atoms, reference: Atoms, loose: bool) -> bool:
         return same_graph(atoms, reference)
@@ -92,7 +131,7 @@ class LowestEnergy:
 
 
 @dataclass(frozen=True)
-class LowestEnthalpy:
+class LowestEnthalpy(_OneComposition):
     """(E + pV) per atom, `pressure` in eV/Å³; crystals are the same whatever their cells."""
 
     pressure: float = 0.0
@@ -123,8 +162,55 @@ class LowestEnthalpy:
         return sum(any(a.difference(b) <= LOOSE for a in known) for b in others)
 
 
+@dataclass(frozen=True)
+class AboveHull(LowestEnthalpy):
+    """(E + pV) per atom above the convex hull of all compositions that are known so far.
+
+    What is below 0 makes the hull sink. Before all elements are known, there is no hull: values
+    are enthalpies per atom, and can be compared within one composition.
+    """
+
+    hull: Hull = field(default_factory=lambda: Hull(()))
+
+    def value(self, atoms: Atoms, energy: float) -> float:
+        return self.enthalpy(atoms, energy) - self.hull.at(self.hull.shares(atoms))
+
+    def enthalpy(self, atoms: Atoms, energy: float) -> float:
+        """(E + pV) per atom."""
+        return super().value(atoms, energy)
+
+    def informed(self, atoms: Atoms, energy: float) -> Self:
+        hull = self.hull.including(self.hull.shares(atoms), self.enthalpy(atoms, energy))
+        return self if hull is self.hull else replace(self, hull=hull)
+
+    def order(self, atoms: Atoms, energy: float) -> tuple[float, float]:
+        """Members of the hull by their formation enthalpies, the most stable first."""
+        formation = self.hull.formation(self.hull.shares(atoms), self.enthalpy(atoms, energy))
+        return (round(self.value(atoms, energy), 6), formation or 0.0)
+
+    def reached(self, known: Sequence[tuple[Atoms, float]]) -> float | None:
+        """The lowest formation enthalpy."""
+        goal = self
+        for one in known:
+            goal = goal.informed(*one)
+        hull = goal.hull
+        if not hull.complete:
+            return None
+        return min(hull.formation(shares, value) or 0.0 for shares, value in hull.points.items())
+
+    def same_atoms(self, atoms: Atoms, numbers: Sequence[int]) -> bool:
+        return set(atoms.numbers.tolist()) <= set(self.hull.elements)
+
+    @property
+    def least(self) -> int:
+        return len(self.hull.vertices())
+
+
 def make_goal(system: SystemConfig) -> Goal:
     """What a search of this system minimises."""
+    if system.compositions is not None:
+        elements = tuple(atomic_numbers[symbol] for symbol in elements_of(system.compositions))
+        return AboveHull(system.pressure * GPa, hull=Hull(elements))
     if system.kind == "crystal":
         return LowestEnthalpy(system.pressure * GPa)
-    return LowestEnergy()
+    return LowestEnergy(molecules="*" in system.formula)

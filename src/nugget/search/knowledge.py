@@ -13,8 +13,9 @@ from ase.data import chemical_symbols
 from nugget._compiled.arrays import Ints
 from nugget.errors import NuggetError
 from nugget.generators import Crystal, Problem
-from nugget.identity import KnownStructures
+from nugget.identity.crystal import primitive
 from nugget.search.config import Config, changed_settings
+from nugget.search.goal import make_goal
 from nugget.search.polish_step import lowest_steps
 from nugget.search.reference import resolve_path
 from nugget.search.store import DATABASE, Record, Store
@@ -48,10 +49,6 @@ def read_knowledge(
 ) -> Knowledge:
     """What the settings name, in the order of the files."""
     search = config.search
-    if isinstance(problem, Crystal):
-        if search.start is not None or search.learn is not None:
-            raise NuggetError("A search of crystals takes neither search.start nor search.learn.")
-        return Knowledge(directory=directory)
     labelled: list[Atoms] = []
     if search.learn is not None:
         labelled = read_labelled(resolve_path(search.learn, directory), config)
@@ -61,7 +58,7 @@ def read_knowledge(
         )  # what is missing is named
     same = [atoms for one in labelled if (atoms := as_searched(one, problem)) is not None]
     learned = [Record(_FIRST - k, atoms, LEARNED) for k, atoms in enumerate(same)]
-    known = KnownStructures()
+    known = make_goal(config.system).memory()
     for record in learned:
         known.add(record.atoms, record.energy)
     start = []
@@ -72,15 +69,20 @@ def read_knowledge(
     return Knowledge(tuple(start), tuple(labelled), tuple(learned), directory)
 
 
-def _start_structures(config: Config, problem: Problem, directory: Path) -> list[Atoms]:
+def _start_structures(config: Config, problem: Problem | Crystal, directory: Path) -> list[Atoms]:
     name = config.search.start
     found = []
     for k, one in enumerate([] if name is None else read_images(resolve_path(name, directory))):
         atoms = as_searched(one, problem)
+        if atoms is None and isinstance(problem, Crystal) and one.pbc.all():
+            atoms = as_searched(primitive(one), problem)  # a smaller cell of the same crystal
         if atoms is None:
+            must = "composition, cell and template must be the same"
+            if isinstance(problem, Crystal):
+                must = "the composition and the number of atoms in the cell must be among those"
             raise NuggetError(
                 f"search.start: structure {k} of {name} ({one.get_chemical_formula()}) is not of "
-                "the searched system: composition, cell and template must be the same."
+                f"the searched system: {must}."
             )
         atoms.calc = None
         atoms.info = {"generator": START}
@@ -109,7 +111,7 @@ def read_labelled(path: Path, config: Config) -> list[Atoms]:
     return found
 
 
-def _check_elements(images: list[Atoms], problem: Problem, name: str) -> None:
+def _check_elements(images: list[Atoms], problem: Problem | Crystal, name: str) -> None:
     for k, atoms in enumerate(images):
         if strange := set(atoms.numbers.tolist()) - set(problem.numbers.tolist()):
             raise NuggetError(
@@ -119,12 +121,30 @@ def _check_elements(images: list[Atoms], problem: Problem, name: str) -> None:
             )
 
 
-def as_searched(atoms: Atoms, problem: Problem) -> Atoms | None:
+def as_searched(atoms: Atoms, problem: Problem | Crystal) -> Atoms | None:
     """The structure with atoms in the search's order, results kept; None if it is another system.
 
-    Clusters are moved to the centre. Elsewhere the cell, the template's elements and its fixed
-    atoms must be the same.
+    Clusters are moved to the centre. Crystals get a reduced cell. Elsewhere the cell, the
+    template's elements and its fixed atoms must be the same.
     """
+    if isinstance(problem, Crystal):
+        found = problem.adopted(atoms)
+    else:
+        found = _in_place(atoms, problem)
+    if found is None:
+        return None
+    made, order = found
+    if atoms.calc is not None:
+        given = {key: value for key, value in atoms.calc.results.items() if value is not None}
+        results = {key: given[key] for key in ("energy", "stress") if key in given}
+        if "forces" in given:
+            results["forces"] = np.asarray(given["forces"])[order]
+        made.calc = SinglePointCalculator(made, **results)
+    return made
+
+
+def _in_place(atoms: Atoms, problem: Problem) -> tuple[Atoms, Ints] | None:
+    """The structure in a problem with a given cell, and which atom became which."""
     order = _order(atoms.numbers, problem)
     if order is None or not np.array_equal(atoms.pbc, problem.template.pbc):
         return None
@@ -136,12 +156,7 @@ def as_searched(atoms: Atoms, problem: Problem) -> Atoms | None:
         before = problem.start()[0]
         if not np.allclose(made.positions[fixed], before[fixed], rtol=0, atol=_SAME):
             return None
-    if atoms.calc is not None:
-        results = {k: v for k, v in atoms.calc.results.items() if k == "energy" and v is not None}
-        if atoms.calc.results.get("forces") is not None:
-            results["forces"] = np.asarray(atoms.calc.results["forces"])[order]
-        made.calc = SinglePointCalculator(made, **results)
-    return made
+    return made, order
 
 
 def _order(numbers: Ints, problem: Problem) -> Ints | None:

@@ -13,25 +13,26 @@ from dataclasses import replace
 
 import numpy as np
 from ase import Atoms
-from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget._compiled.arrays import Floats
-from nugget.calibration import OnlineScale
 from nugget.generators import Crystal, Failure, Mixer, Problem, make_generator, suits
 from nugget.potential.priors import FixedPrior
 from nugget.potential.surface import Surface
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
 from nugget.search.baseline import has_value, knowing
+from nugget.search.believer import believing
 from nugget.search.config import Config
+from nugget.search.error_bars import ErrorBars
 from nugget.search.first import ROUNDS, propose_first
 from nugget.search.goal import make_goal
 from nugget.search.knowledge import START, Knowledge
-from nugget.search.model import length_is_due, make_potential, measure_length
+from nugget.search.model import fit, learns_stress, length_is_due, make_potential
 from nugget.search.parents import choose_parents
 from nugget.search.proposal import Proposal
 from nugget.search.relaxing import relax_candidates
 from nugget.search.stop import Meetings, write_draws
 from nugget.search.store import Purpose, Record
+from nugget.search.walkers import walk_on
 
 # An improvement that is worth an evaluation, eV.
 _GAIN = 0.02
@@ -62,16 +63,19 @@ class Learner:
         self.mixer = Mixer(suited, {one.name: search.generators[one.name] for one in suited})
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # mistakes are found now
-        seed, directory = config.search.seed, knowledge.directory
-        self.potential = make_potential(config.model, problem, seed, directory)
+        self.potential = make_potential(config.model, problem, search.seed, knowledge.directory)
         self.baseline = knowing(self.potential.prior)
-        self.online = OnlineScale()
+        self.bars = ErrorBars(search.calibrate, problem.variable_cell)
         self.known, self._failed = self.goal.memory(), self.goal.memory()
         self.start, self.learned = knowledge.start, knowledge.learned
         self.records: list[Record] = []
+        self.improved: list[bool] = []  # was each of them lower than all before?
+        self.stand: Floats | None = None  # where the walkers stand
         self.meetings = Meetings(self.learned)
+        self.pending: tuple[Atoms, ...] = ()  # what a learner that believes takes for known
         for record in self.learned:
             self.known.add(record.atoms, record.energy)
+            self.goal = self.goal.informed(record.atoms, record.energy)
         self._labelled = [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]
         if self._labelled:
             self._fit()
@@ -84,50 +88,58 @@ class Learner:
     @property
     def best(self) -> Record | None:
         """The lowest so far."""
-        return min(self.good, key=self.value, default=None)
+        return min(self.good, key=self._order, default=None)
+
+    def _order(self, record: Record) -> tuple[float, float]:
+        return self.goal.order(record.atoms, record.energy)
 
     def value(self, record: Record) -> float:
         """What is minimised, of an evaluation that succeeded."""
         return self.goal.value(record.atoms, record.energy)
 
     @property
+    def all_known(self) -> list[Record]:
+        """What is known, from before and from here."""
+        return [*self.learned, *self.good]
+
+    @property
     def lowest(self) -> Record | None:
         """The lowest that is known, here or from before."""
-        return min([*self.good, *self.learned], key=self.value, default=None)
+        return min([*self.good, *self.learned], key=self._order, default=None)
 
     def learn(self, record: Record) -> None:
         """Take in one evaluation; the next one is `propose`d from it."""
         best = self.best_energy
+        lower = record.ok and self.value(record) < best
         self.records.append(record)
+        self.improved.append(lower)
         self.meetings.add(record)
+        self.stand = self.stand if record.walkers is None else record.walkers
         if not record.ok:
             # One failure may be an accident; a second one of the same structure is believed.
             (self.known if record.atoms in self._failed else self._failed).add(record.atoms)
             self._credit(record, 0.0)
             return
         self.known.add(record.atoms, record.energy)
-        self._credit(record, 1.0 if self.value(record) < best else 0.0)
+        self._credit(record, 1.0 if lower else 0.0)
+        self.goal = self.goal.informed(record.atoms, record.energy)
         if record.predicted is not None and record.std:
-            self.online = self.online.update(record.predicted, record.std, record.energy)
+            self.bars = self.bars.met(record.predicted, record.std, record.energy, best)
         if not has_value(self.baseline, record.atoms):
             return
         self._labelled.append(record.atoms)
         due = length_is_due(self.config, len(self._labelled))
         if self.potential.is_fitted and not due:
-            self.potential.update([record.atoms], use_stress=self._stress([record.atoms]))
+            stress = learns_stress(self.config.model, [record.atoms], self.problem.variable_cell)
+            self.potential.update([record.atoms], use_stress=stress)
         elif self.potential.is_fitted or len(self._labelled) >= self.config.search.initial:
             self._fit()
 
     def _fit(self) -> None:
-        """A model of all that is labelled; forces are used where they are."""
-        model, images = self.config.model, list(self._labelled)
-        measure_length(self.potential, model, images)
-        self.potential.fit(images, None if model.use_forces else False, self._stress(images))
-
-    def _stress(self, images: Sequence[Atoms]) -> bool:
-        """Learn from stress? With forces, of crystals, if the engine gives it."""
-        wanted = self.problem.variable_cell and self.config.model.use_forces
-        return wanted and all("stress" in atoms.calc.results for atoms in images)
+        first = not self.potential.is_fitted
+        fit(self.potential, self.config.model, list(self._labelled), self.problem.variable_cell)
+        if first:
+            self.bars = self.bars.begun(self.potential, self.config.search.usual_force)
 
     @property
     def acquisition(self) -> Acquisition:
@@ -138,7 +150,7 @@ class Learner:
     @property
     def best_energy(self) -> float:
         """The lowest value that is known; infinite before there is one."""
-        return min((self.value(record) for record in (*self.good, *self.learned)), default=np.inf)
+        return min(map(self.value, self.all_known), default=np.inf)
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
@@ -159,28 +171,19 @@ class Learner:
             return proposal
         # The record, and later the calibration, get σ from the data alone. σ with the fantasies is
         # smaller, so every error would look too large.
-        energy, std = self._predict([proposal.atoms])
-        return replace(proposal, predicted=float(energy[0]), std=float(std[0]))
+        energy, std = self.predict([proposal.atoms])
+        mean, sigma = float(energy[0]), float(std[0])
+        scale = self.bars.shown(mean, sigma, self.best_energy)
+        return replace(proposal, predicted=mean, std=sigma, scale=scale)
 
     def _believing(self, pending: Sequence[Atoms]) -> Learner:
-        """This learner, as if the pending structures had the energies that it predicts.
-
-        The "kriging believer" (Ginsbourger et al. 2010): a label equal to the mean leaves the mean
-        as it is but takes σ away there, so E − κσ rises at and around what is pending and the next
-        proposal goes elsewhere. A label at the bound E − κσ itself would pull the mean down with σ
-        and so push nothing away. New inducing points, which fantasies bring as data would, move the
-        mean a little. No forces: the mean's would take away far more σ than one energy does.
-        """
+        """This learner, as if the pending structures had the energies that it predicts."""
         other = copy(self)
-        other.known = self.known.copy()
+        other.known, other.pending = self.known.copy(), tuple(pending)
         for atoms in pending:
             other.known.add(atoms)
         if self.potential.is_fitted:
-            energy = self.potential.predict(pending, forces=False, uncertainty=False).energy
-            fantasies = [atoms.copy() for atoms in pending]
-            for atoms, e in zip(fantasies, energy, strict=True):
-                atoms.calc = SinglePointCalculator(atoms, energy=float(e))
-            other.potential = self.potential.copy().update(fantasies, False, use_stress=False)
+            other.potential = believing(self.potential, pending)
         return other
 
     def _propose(self, ordinal: int) -> Proposal | None:
@@ -188,86 +191,87 @@ class Learner:
         if not self.potential.is_fitted:
             return propose_first(self, rng)
         parents = self._parents(rng)
-        surface = self.acquisition.surface(self.potential, self.scale, rng, self.best_energy)
+        surface = self.acquisition.surface(self.potential, self.bars.bold, rng, self.best_energy)
         rounds = self.config.search.explore if self.config.search.kappa else 0
         pool: list[Atoms] = []
         draws: list[str] = []
+        stand: Floats | None = None
         for k in range(1, ROUNDS + 1):
             start = self.candidates(rng, parents if k % 2 else [])
             relaxed = self.relaxed(start, surface)
             draws += self._draws(relaxed)
+            if k == 1 and self.config.search.walkers:
+                walk = walk_on(self, rng, surface, relaxed)
+                relaxed, stand = relaxed + walk.met, walk.positions
             for _ in range(self.config.search.hops):
                 relaxed += self.relaxed(self._hop(rng, relaxed), surface)
             pool += relaxed
             proposal = self._choose(pool)
             if proposal is not None and (not rounds or self._promises(proposal)):
-                return replace(proposal, draws=" ".join(draws))
+                return replace(proposal, draws=" ".join(draws), walkers=stand)
             if k >= rounds:
                 proposal = (proposal and self._choose(pool, "explore")) or self._choose(start)
                 if proposal is not None:
-                    return replace(proposal, draws=" ".join(draws))
+                    return replace(proposal, draws=" ".join(draws), walkers=stand)
         return None
 
     def _draws(self, relaxed: list[Atoms]) -> list[str]:
-        """What candidates without parents have met; see `stop`. Crystals are not counted."""
-        if self.problem.variable_cell:
-            return []
+        """What candidates without parents have met; see `stop`. Crystals, molecules: nothing."""
         needs = {name: made.needs for name, made in self.mixer.generators.items()}
         images = [atoms for atoms in relaxed if not needs[str(atoms.info["generator"])]]
-        if not images:
+        if not images or self.problem.variable_cell or self.problem.units:
             return []
-        return write_draws(images, self._predict(images)[0], self.best_energy, self.meetings.keys)
+        return write_draws(images, self.predict(images)[0], self.best_energy, self.meetings.keys)
 
     def _promises(self, proposal: Proposal) -> bool:
         """May this be lower than all that is known, as far as the model can tell?"""
-        assert proposal.predicted is not None
-        assert proposal.std is not None
-        images, bar = [proposal.atoms], self.config.search.kappa * self.scale * proposal.std
+        assert proposal.predicted is not None and proposal.std is not None  # noqa: PT018
+        images, bar = [proposal.atoms], self.config.search.kappa * self.bars.bold * proposal.std
         gain = self.goal.stds(images, np.array([bar - _GAIN]))[0]
         return bool(self.goal.value(proposal.atoms, proposal.predicted) - gain < self.best_energy)
 
     def candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
         """New structures, as many as could be made."""
-        problem = self.problem
-        if isinstance(problem, Crystal):  # with the volume that the evaluations suggest
-            good = [*self.learned, *self.good]
-            problem = problem.learned([r.atoms for r in good], [r.energy for r in good])
+        problem = self._informed_problem().lacking(self.under_way)
         made = (self.mixer(rng, problem, parents) for _ in range(self.config.search.candidates))
         return [atoms for atoms in made if not isinstance(atoms, Failure)]
 
+    def _informed_problem(self) -> Problem | Crystal:
+        """The problem with the volumes and distances that the evaluations suggest."""
+        known = self.all_known
+        return self.problem.learned([r.atoms for r in known], [r.energy for r in known])
+
     @property
-    def scale(self) -> float:
-        """Factor on σ that makes the search's own past predictions calibrated."""
-        return self.online.scale if self.config.search.calibrate else 1.0
+    def under_way(self) -> list[Atoms]:
+        """What is known or being evaluated."""
+        return [*(record.atoms for record in self.all_known), *self.pending]
 
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
-        good = [*self.learned, *self.good]
-        values = np.array([self.value(record) for record in good])
-        images, by_atom = [record.atoms for record in good], self.problem.variable_cell
+        values = np.array([self.value(record) for record in self.all_known])
+        images, by_atom = [r.atoms for r in self.all_known], self.problem.variable_cell
         return choose_parents(
             images, values, self.potential.descriptor, self.config.search, rng, by_atom
         )
 
     def relaxed(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
-        return relax_candidates(self.problem, images, surface, self.config.search)
+        return relax_candidates(self._informed_problem(), images, surface, self.config.search)
 
     def _hop(self, rng: np.random.Generator, pool: list[Atoms]) -> list[Atoms]:
         """New starts from the best of the pool: basin hopping on the surrogate."""
         if len(pool) < 2:
             return []
-        energy, std = self._predict(pool)
-        order = np.argsort(self._score(pool, energy, std))[: max(2, len(pool) // 4)]
+        order = np.argsort(self.score(pool, *self.predict(pool)))[: max(2, len(pool) // 4)]
         return self.candidates(rng, [pool[k] for k in order])
 
-    def _predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
+    def predict(self, images: list[Atoms]) -> tuple[Floats, Floats]:
         found = self.potential.predict(images, forces=False)
         assert found.energy_uncertainty is not None
         return found.energy, found.energy_uncertainty
 
-    def _score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
+    def score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
         values, stds = self.goal.values(images, energy), self.goal.stds(images, std)
-        return self.acquisition.score(values, self.scale * stds, self.best_energy)
+        return self.acquisition.score(values, self.bars.bold * stds, self.best_energy)
 
     def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
         """The best of the pool that is not known yet; None if all are.
@@ -276,21 +280,20 @@ class Learner:
         """
         if not pool:
             return None
-        energy, std = self._predict(pool)
-        scores = self._score(pool, energy, std)
+        energy, std = self.predict(pool)
+        scores = self.score(pool, energy, std)
         if purpose == "explore":
             values, stds = self.goal.values(pool, energy), self.goal.stds(pool, std)
             low = values <= np.quantile(values, _EXPLORE_SHARE)
-            scores = np.where(low, values - _EXPLORE_KAPPA * self.scale * stds, np.inf)
-        order = np.argsort(scores, kind="stable")
-        for k in order:
+            scores = np.where(low, values - _EXPLORE_KAPPA * self.bars.bold * stds, np.inf)
+        for k in np.argsort(scores, kind="stable"):
             if np.isfinite(energy[k]) and self.known.find(pool[k], float(energy[k])) is None:
                 return Proposal(
                     atoms=pool[k],
                     generator=str(pool[k].info["generator"]),
                     predicted=float(energy[k]),
                     std=float(std[k]),
-                    scale=self.scale,
+                    scale=self.bars.shown(float(energy[k]), float(std[k]), self.best_energy),
                     acquisition=float(scores[k]),
                     purpose=purpose,
                 )

@@ -14,6 +14,7 @@ from nugget.search.baseline import baseline_code
 from nugget.search.config import Config
 from nugget.search.knowledge import Knowledge, read_knowledge
 from nugget.search.learner import Learner
+from nugget.search.phases import Phase
 from nugget.search.polish import Minimum
 from nugget.search.prepare import (
     check,
@@ -44,6 +45,7 @@ class Result(Shown):
     minima: tuple[Minimum, ...] = ()  # polished, the lowest first
     polish_evaluations: int = 0
     confidence: Confidence | None = None  # that the lowest structure is found
+    phases: tuple[Phase, ...] = ()  # of a search over compositions: the lowest of each
 
     @property
     def evaluations(self) -> int:
@@ -158,5 +160,5 @@ class Search(Shown):
         failures = len(learner.records) - len(learner.good)
         return Result(
             learner.best, failures, end, self.store.directory, tuple(run.minima),
-            len(run.polisher.steps), learner.meetings.confidence(),
+            len(run.polisher.steps), learner.meetings.confidence(), run.phases,
         )  # fmt: skip

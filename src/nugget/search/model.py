@@ -82,3 +82,16 @@ def measure_length(potential: Potential, model: ModelConfig, images: Sequence[At
         length = length_scale(potential.descriptor, images, model.length_factor)
         kernel: Any = potential.kernel
         potential.kernel = replace(kernel, length_scale=length)
+
+
+def fit(potential: Potential, model: ModelConfig, images: Sequence[Atoms], crystal: bool) -> None:
+    """A model of all that is labelled; forces are used where they are."""
+    measure_length(potential, model, images)
+    stress = learns_stress(model, images, crystal)
+    potential.fit(images, None if model.use_forces else False, stress)
+
+
+def learns_stress(model: ModelConfig, images: Sequence[Atoms], crystal: bool) -> bool:
+    """Learn from stress? With forces, of crystals, if the engine gives it."""
+    wanted = crystal and model.use_forces
+    return wanted and all("stress" in atoms.calc.results for atoms in images)

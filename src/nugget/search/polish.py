@@ -162,7 +162,7 @@ def lowest_distinct(
     known = goal.memory(coarse=True)
     chosen: list[Record] = []
     good = [one for one in records if one.ok]
-    for record in sorted(good, key=lambda one: goal.value(one.atoms, one.energy)):
+    for record in sorted(good, key=lambda one: goal.order(one.atoms, one.energy)):
         if len(chosen) == count:
             break
         if record.atoms not in known:
@@ -182,7 +182,7 @@ def distinct_minima(
     known = goal.memory()
     minima: list[Minimum] = []
     pairs = [(a, b) for a, b in zip(starts, relaxed, strict=True) if np.isfinite(b.energy)]
-    pairs.sort(key=lambda pair: goal.value(pair[1].atoms, pair[1].energy))
+    pairs.sort(key=lambda pair: goal.order(pair[1].atoms, pair[1].energy))
     for start, end in pairs:
         if known.find(end.atoms, end.energy) is not None:
             continue

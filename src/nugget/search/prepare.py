@@ -16,7 +16,7 @@ from nugget.errors import NuggetError
 from nugget.evaluation.config import Section
 from nugget.evaluation.queue import check_engine
 from nugget.evaluation.trust import code_in
-from nugget.generators import Crystal, Problem
+from nugget.generators import Compositions, Crystal, Problem
 from nugget.search.baseline import baseline_code, baseline_file, has_value
 from nugget.search.config import Config
 from nugget.search.knowledge import read_knowledge, read_labelled
@@ -125,6 +125,11 @@ def make_problem(system: SystemConfig, directory: Path) -> Problem | Crystal:
     if system.kind == "surface":
         template = read_images(resolve_path(str(system.template), directory), -1)[0]
         return Problem.on_template(system.formula, template, system.height)
+    if system.compositions is not None:
+        return Compositions(
+            system.formula, (1, system.max_atoms), system.pressure * GPa,
+            min_distance=system.min_distance, most=system.max_atoms, first=system.volume or 0.0,
+        )  # fmt: skip
     if system.kind == "crystal":
         return Crystal(
             system.formula, system.units, system.pressure * GPa, system.volume or 0.0,

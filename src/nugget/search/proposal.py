@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ase import Atoms
 
+from nugget._compiled.arrays import Floats
 from nugget.search.store import Purpose
 
 
@@ -21,3 +22,4 @@ class Proposal:
     acquisition: float | None = None
     purpose: Purpose = "start"
     draws: str = ""  # what candidates without parents have met; see `stop`
+    walkers: Floats | None = None  # where the walkers stand after it; see `walkers`

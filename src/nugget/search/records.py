@@ -33,6 +33,7 @@ def make_pending(
         proposal=ordinal,
         n_observed=n_observed,
         draws=proposal.draws,
+        walkers=proposal.walkers,
     )
 
 
@@ -62,7 +63,7 @@ def make_judge(learner: Learner) -> Judge:
             return reason
         found = learner.potential.predict([atoms], forces=False)
         assert found.energy_uncertainty is not None
-        expected = (float(found.energy[0]), learner.scale * float(found.energy_uncertainty[0]))
+        expected = (float(found.energy[0]), learner.bars.bold * float(found.energy_uncertainty[0]))
         return doubt(atoms, energies, forces, expected)
 
     return judge

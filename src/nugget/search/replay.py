@@ -74,6 +74,9 @@ def _differing(record: Record, again: Proposal | None, relaxed: bool) -> list[st
     odd = [name for name in names if getattr(record, name) != getattr(again, name)]
     if record.draws and record.draws != again.draws:  # earlier databases hold none
         odd.append("draws")
+    then, now = record.walkers, again.walkers
+    if then is not None and (now is None or not np.array_equal(then, now)):
+        odd.append("walkers")
     # Where the engine relaxed a structure, early databases hold only the result.
     unknown = relaxed and record.proposed_positions is None and record.ok
     if not unknown and not _same_structure(record.proposed, again.atoms):

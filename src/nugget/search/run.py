@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from ase import Atoms
 from ase.io import write
 
-from nugget._compiled.jit import compile_seconds
 from nugget.errors import NuggetError
 from nugget.evaluation.queue import EvaluationQueue
 from nugget.search.learner import Learner
+from nugget.search.phases import Phase, make_phases, write_phases
 from nugget.search.polish import (
     Minimum,
     Polisher,
@@ -25,6 +25,7 @@ from nugget.search.polish import (
 from nugget.search.polish_step import PolishStep
 from nugget.search.records import complete, make_judge, make_pending
 from nugget.search.reference import is_found
+from nugget.search.stopwatch import Stopwatch
 from nugget.search.store import BEST, End, Ended, Record, Store
 from nugget.structures.files import replacing
 
@@ -75,6 +76,7 @@ class Run:
         self.clock = Stopwatch()
         self.engine_seconds = self.surrogate_seconds = 0.0
         self.minima: list[Minimum] = []
+        self.phases: tuple[Phase, ...] = ()  # of a search over compositions
         self._near_reference = learner.goal.memory()  # relaxed to see whether they are a reference
         self._relaxed: list[Record] = []  # the same, as evaluations
 
@@ -103,13 +105,19 @@ class Run:
 
     def _polish(self, status: Ended, reason: str) -> tuple[Ended, str]:
         """Relax the lowest distinct structures with the engine; how the search ends then."""
-        goal = self.learner.goal
+        goal, polish = self.learner.goal, self.config.search.polish
         known = [*self.learner.records, *self.learner.learned]
-        starts = lowest_distinct(known, self.config.search.polish, goal)
+        count = polish + goal.least - 1 if polish else 0
+        starts = lowest_distinct(known, count, goal)
         starts += [record for record in self._relaxed if record not in starts]
         relaxed = self.polisher.relax(starts)
+        for one in relaxed:
+            if np.isfinite(one.energy):
+                goal = goal.informed(one.atoms, one.energy)
         self.minima = distinct_minima(self.learner.records, starts, relaxed, goal)
         write_minima(self.store.directory, self.minima)
+        self.phases = make_phases(goal, known, self.minima)
+        write_phases(self.store.directory, self.phases, self.config.system.pressure)
         if self.stopping() and any(one.reason == "not finished" for one in relaxed):
             return "interrupted", "stopped on request"
         tolerance = self.config.search.reference_tolerance
@@ -268,23 +276,6 @@ class Run:
                 f"'{last[-1].failure}: {last[-1].reason}'. Repair it, then `nugget search --resume "
                 f"{self.store.directory}`."
             )
-
-
-class Stopwatch:
-    """Adds up the seconds spent inside `with`, compilation excluded, until they are taken."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def take(self) -> float:
-        seconds, self.seconds = self.seconds, 0.0
-        return seconds
-
-    def __enter__(self) -> None:
-        self._begun = time.perf_counter() - compile_seconds()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - compile_seconds() - self._begun
 
 
 def write_structure(path: Path, atoms: Atoms) -> None:

@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from ase import Atoms
 from ase.io.jsonio import decode, encode
-from numpy.typing import NDArray
 
+from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.search.config import (
     Config,
@@ -38,7 +37,6 @@ DATABASE, SETTINGS, LOG = "search.db", "config.toml", "search.log"
 PENDING, STATUS = "pending.json", "status.json"
 BEST, MINIMA, CIF = "best.extxyz", "minima.extxyz", "minima.cif"
 UNFINISHED = -1
-
 
 #: Why a structure was evaluated: before there was a model, to find a lower one, or to learn about
 #: what is unlike the known ones when nothing promises to be lower.
@@ -68,8 +66,9 @@ class Record:
     surrogate_seconds: float = 0.0
     proposal: int = UNFINISHED  # order of proposal
     n_observed: int = UNFINISHED  # evaluations that were complete when it was proposed
-    proposed_positions: NDArray[np.float64] | None = None  # if the engine moved the atoms
+    proposed_positions: Floats | None = None  # if the engine moved the atoms
     draws: str = ""  # what candidates without parents met before; see `stop`
+    walkers: Floats | None = None  # where walkers stood when it was proposed
 
     def __post_init__(self) -> None:
         for name in ("proposal", "n_observed"):
@@ -266,7 +265,7 @@ class Store:
 
 
 # Where a record is kept besides its structure: in columns, in `data`, and while it is pending.
-_DATA = ("failure", "reason", "proposed_positions", "draws")
+_DATA = ("failure", "reason", "proposed_positions", "draws", "walkers")
 _COLUMNS = tuple(f.name for f in fields(Record) if f.name not in ("atoms", *_DATA))
 _EXPECTED = tuple(name for name in _COLUMNS if name not in ("iteration", "engine_seconds"))
 
@@ -289,7 +288,7 @@ def read_record(atoms: Atoms, pairs: dict[str, Any], data: dict[str, Any]) -> Re
 def _pending_dict(record: Record) -> dict[str, Any]:
     bare = record.atoms.copy()
     bare.info = {}
-    kept = {name: getattr(record, name) for name in (*_EXPECTED, "draws")}
+    kept = {name: getattr(record, name) for name in (*_EXPECTED, "draws", "walkers")}
     return {"structure": bare.todict(), **kept}
 
 
@@ -297,4 +296,5 @@ def _pending_record(entry: dict[str, Any]) -> Record:
     structure = entry["structure"]
     atoms = structure if isinstance(structure, Atoms) else Atoms.fromdict(structure)
     expected = {name: entry[name] for name in _EXPECTED}
-    return Record(UNFINISHED, atoms, draws=entry.get("draws", ""), **expected)
+    later = (entry.get("draws", ""), entry.get("walkers"))  # versions before have none
+    return Record(UNFINISHED, atoms, draws=later[0], walkers=later[1], **expected)

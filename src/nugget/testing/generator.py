@@ -20,10 +20,13 @@ def check_generator(
     Structures are valid, of the right atoms in the right order and named after the generator;
     parents stay as they are; the same random numbers give the same structure. At least one of the
     problems must suit it (default: Au8, Cu3Au4, and Cu2Au2 in a periodic cell; for generators of
-    crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au).
+    crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au; for those of whole molecules, H2O*3 and
+    CO*2,Au3).
     """
     if problems is None and getattr(generator, "variable_cell", False):
         problems = (Crystal("Si", (1, 8)), Crystal("Cu3Au", (1, 2)))
+    elif problems is None and getattr(generator, "whole_molecules", False):
+        problems = (Problem.cluster("H2O*3"), Problem.cluster("CO*2,Au3"))
     elif problems is None:
         cell = 4.2 * np.eye(3)
         problems = (
@@ -81,7 +84,8 @@ def _expected(problem: Problem | Crystal, atoms: Atoms) -> tuple[Ints, str | Non
 
 def _parents(problem: Problem | Crystal, n: int, seed: int) -> list[Atoms]:
     if isinstance(problem, Problem):
-        start = make_generator("random_cluster" if problem.free else "random_placement")
+        atoms = "random_cluster" if problem.free else "random_placement"
+        start = make_generator("random_molecules" if problem.units else atoms)
     else:
         start = make_generator("random_crystal")
     found: list[Atoms] = []

@@ -62,6 +62,10 @@ def tersoff(skin: float = 0.3) -> Calculator:
                 )
             super().calculate(atoms, *args, **kwargs)
 
+        def _calc_bij_d(self, zeta: float, beta: float, n: float) -> float:
+            # A bond without other neighbours: ASE divides by zero, and uses the number nowhere.
+            return float(super()._calc_bij_d(zeta, beta, n)) if zeta > 0 else 0.0
+
     return SiliconCarbon(
         {
             key: module.TersoffParameters(**_parameters(*key))

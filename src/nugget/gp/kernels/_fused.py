@@ -1,4 +1,4 @@
-"""Forward, uncertainty and backward in one pass over a batch (Numba, one thread)."""
+"""Forward, uncertainty and backward in one pass over a batch of any species (Numba)."""
 
 import numpy as np
 
@@ -6,8 +6,7 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import njit, part_end
 from nugget.gp._std_loops import std_and_weights
 from nugget.gp.kernels import _reference
-from nugget.gp.kernels._loops import kernel_rows
-from nugget.gp.kernels._tiles import kernel_rows_vjp
+from nugget.gp.kernels._tiles import by_group, kernel_tiles, rows_vjp, scale_rows, sum_rows
 
 # Elements of k that are made together, and columns of W from which a GEMM over all structures
 # gains more than the cache does.
@@ -17,11 +16,7 @@ _AT_A_TIME, _WIDE = 2**15, 40
 @njit(reference=_reference.value_and_grad)
 def value_and_grad(
     x: Floats,
-    centre: Floats,
-    scale: float,
-    zt: Floats,
-    hz: Floats,
-    amplitude: float,
+    group: Ints,
     offsets: Ints,
     sizes: Ints,
     alpha: Floats,
@@ -29,27 +24,42 @@ def value_and_grad(
     wt: Floats,
     rho: Floats,
     prior_variance: Floats,
+    labels: Ints,
+    centre: Floats,
+    scale: float,
+    amplitude: float,
+    forward: Floats,
+    half: Floats,
+    panels: Ints,
+    counts: Ints,
+    place: Ints,
+    backward: Floats,
 ) -> tuple[Floats, Floats, Floats]:
-    """Means, stds and gradients (R, n, f): `kernel_rows`, `std_and_weights`, `kernel_rows_vjp`.
+    """Means, stds and gradients (R, n, f): kernel rows, `std_and_weights`, and the way back.
 
     One structure after the other (some, if they are small): k is still in the cache in the backward
-    pass, and never has more rows than that.
+    pass, and never has more rows than that. The last ten arguments are a `Pack`.
     """
     n = len(offsets) - 1
     mean, std = np.empty(n), np.empty(n)
     gradients = np.empty((len(coefficients), x.shape[0], x.shape[1]))
-    rows = x.shape[0] if len(wt) > _WIDE else _AT_A_TIME // zt.shape[1]
+    rows = x.shape[0]
+    if len(wt) <= _WIDE:
+        rows = _AT_A_TIME * max(len(labels), 1) // (len(half) + 1)
     s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n:
         end = part_end(offsets, s, rows)
-        a, b = offsets[s], offsets[end]
-        within = offsets[s : end + 1] - a
-        xs, k, k_sum = kernel_rows(x[a:b], centre, scale, zt, hz, amplitude, within)
+        order, starts = by_group(group, offsets[s], offsets[end], labels)
+        xs, exponents, base = scale_rows(x, order, starts, centre, scale, amplitude)
+        k = kernel_tiles(exponents, base, starts, forward, half, panels)
+        k_sum, owner = sum_rows(k, order, starts, offsets, s, end, panels, counts, place)
         some_mean, some_std, weights = std_and_weights(
             k_sum, sizes[s:end], alpha, coefficients, wt, rho, prior_variance[s:end]
         )
         for t in range(s, end):
             mean[t], std[t] = some_mean[t - s], some_std[t - s]
-        kernel_rows_vjp(k, weights, within, zt, xs, scale, gradients, a)
+        rows_vjp(
+            k, xs, weights, owner, order, starts, panels, counts, place, backward, scale, gradients
+        )
         s = end
     return mean, std, gradients

@@ -7,7 +7,7 @@ from nugget._compiled.jit import FAST, njit
 from nugget._compiled.simd import broadcast, load, store, total
 from nugget.gp.kernels import _reference
 from nugget.gp.kernels._exponential import exp_negative
-from nugget.gp.kernels._tiles import LOG2E, WIDTH, kernel_tiles
+from nugget.gp.kernels._tiles import by_group, kernel_tiles, rows_vjp, scale_rows, sum_rows
 
 
 @njit(reference=_reference.scaled, fastmath=FAST)
@@ -31,31 +31,64 @@ def scaled(
 @njit(reference=_reference.kernel_rows, fastmath=FAST)
 def kernel_rows(
     x: Floats,
+    offsets: Ints,
+    labels: Ints,
     centre: Floats,
     scale: float,
-    zt: Floats,
-    hz: Floats,
     amplitude: float,
-    offsets: Ints,
+    forward: Floats,
+    half: Floats,
+    panels: Ints,
+    counts: Ints,
+    place: Ints,
+    backward: Floats,
 ) -> tuple[Floats, Floats, Floats]:
-    """Rows in the block's coordinates (n, f), k (n, m) and k_sum_s = Σ_{i∈s} k_i (B, m)."""
-    (n, f), m, last = x.shape, zt.shape[1], len(offsets) - 1
-    xs, half = np.empty((n, f)), np.empty(n)
-    k, k_sum = np.empty((n, m)), np.zeros((last, m))
-    scaled(x, centre, scale, xs, half)
-    if m >= WIDTH:
-        base = np.log2(amplitude) - LOG2E * half
-        kernel_tiles(LOG2E * xs, base, zt, LOG2E * hz, offsets, k, k_sum)
-        return xs, k, k_sum
-    for s in range(last):
-        for i in range(offsets[s], offsets[s + 1]):
-            for j in range(m):
-                t = -half[i] - hz[j]
-                for a in range(f):
-                    t += xs[i, a] * zt[a, j]
-                k[i, j] = amplitude * exp_negative(t)
-                k_sum[s, j] += k[i, j]
+    """Rows of one group in its coordinates (n, f), k (n, m) and k_sum_s = Σ_{i∈s} k_i (B, m).
+
+    The last ten arguments are the group's `Pack`.
+    """
+    n, m = len(x), counts[0]
+    order, starts = by_group(np.full(n, labels[0]), 0, n, labels)
+    xs, exponents, base = scale_rows(x, order, starts, centre, scale, amplitude)
+    wide = kernel_tiles(exponents, base, starts, forward, half, panels)
+    last = len(offsets) - 1
+    k_sum, _ = sum_rows(wide, order, starts, offsets, 0, last, panels, counts, place)
+    k = np.empty((n, m))
+    for i in range(n):
+        for j in range(m):
+            k[i, j] = wide[i, j]
     return xs, k, k_sum
+
+
+@njit(reference=_reference.kernel_rows_vjp, fastmath=FAST)
+def kernel_rows_vjp(
+    k: Floats,
+    xs: Floats,
+    offsets: Ints,
+    weights: Floats,
+    labels: Ints,
+    centre: Floats,
+    scale: float,
+    amplitude: float,
+    forward: Floats,
+    half: Floats,
+    panels: Ints,
+    counts: Ints,
+    place: Ints,
+    backward: Floats,
+) -> Floats:
+    """scale Σ_j w_j k_ij (z_j − x_i) with w = weights[r, s(i)]: (R, n, f), from `kernel_rows`."""
+    n = len(xs)
+    owner = np.empty(n, dtype=np.int64)
+    for s in range(len(offsets) - 1):
+        for i in range(offsets[s], offsets[s + 1]):
+            owner[i] = s
+    out = np.empty((len(weights), n, xs.shape[1]))
+    rows_vjp(
+        k, xs, weights, owner, np.arange(n), np.array([0, n]), panels, counts, place, backward,
+        scale, out,
+    )  # fmt: skip
+    return out
 
 
 @njit

@@ -7,6 +7,7 @@ k_ij = θ₀ exp(x̃_i·z̃_j − |x̃_i|²/2 − |z̃_j|²/2). Arguments are th
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +27,21 @@ def scaled(x: Floats, centre: Floats, scale: float, out: Floats, half: Floats) -
     half[...] = 0.5 * np.sum(out**2, axis=1)
 
 
+def _points(panels: Ints, counts: Ints, forward: Floats, g: int) -> Floats:
+    """z̃ (f, m) of one group of a `Pack`."""
+    own = forward[panels[g] : panels[g + 1]].transpose(1, 0, 2)
+    return own.reshape(forward.shape[1], -1)[:, : counts[g]]
+
+
 def kernel_rows(
-    x: Floats, centre: Floats, scale: float, zt: Floats, hz: Floats, amplitude: float, offsets: Ints
-) -> tuple[Floats, Floats, Floats]:
+    x: Floats, offsets: Ints, labels: Ints, centre: Floats, scale: float, amplitude: float,
+    forward: Floats, half: Floats, panels: Ints, counts: Ints, place: Ints, backward: Floats,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """x̃ (n, f), k (n, m) and k_sum_s = Σ_{i∈s} k_i (B, m)."""
-    xs, half = np.empty(x.shape), np.empty(len(x))
-    scaled(x, centre, scale, xs, half)
-    k = amplitude * _exponential(xs @ zt - half[:, None] - hz)
+    zt = _points(panels, counts, forward, 0)
+    xs, own = np.empty(x.shape), np.empty(len(x))
+    scaled(x, centre[0], scale, xs, own)
+    k = amplitude * _exponential(xs @ zt - own[:, None] - 0.5 * np.sum(zt**2, axis=0))
     k_sum = np.zeros((len(offsets) - 1, zt.shape[1]))
     for s, (begin, end) in enumerate(pairwise(offsets)):
         k_sum[s] = k[begin:end].sum(axis=0)
@@ -40,28 +49,48 @@ def kernel_rows(
 
 
 def kernel_rows_vjp(
-    k: Floats, weights: Floats, offsets: Ints, zt: Floats, xs: Floats, scale: float, out: Floats,
-    to: int,
-) -> None:  # fmt: skip
-    """out[r, to + i] = scale Σ_j w_j k_ij (z̃_j − x̃_i) with w = weights[r, s(i)]."""
+    k: Floats, xs: Floats, offsets: Ints, weights: Floats, labels: Ints, centre: Floats,
+    scale: float, amplitude: float, forward: Floats, half: Floats, panels: Ints, counts: Ints,
+    place: Ints, backward: Floats,
+) -> Floats:  # fmt: skip
+    """scale Σ_j w_j k_ij (z̃_j − x̃_i) with w = weights[r, s(i)]."""
+    zt = _points(panels, counts, forward, 0)
+    out = np.empty((len(weights), *xs.shape))
     for s, (begin, end) in enumerate(pairwise(offsets)):
         wk = weights[:, s, None, :] * k[begin:end]  # (R, rows, m)
         pulled = wk @ zt.T - wk.sum(axis=2, keepdims=True) * xs[begin:end]
-        out[:, to + begin : to + end] = scale * pulled
+        out[:, begin:end] = scale * pulled
+    return out
 
 
 def value_and_grad(
-    x: Floats, centre: Floats, scale: float, zt: Floats, hz: Floats, amplitude: float,
-    offsets: Ints, sizes: Ints, alpha: Floats, coefficients: Floats, wt: Floats, rho: Floats,
-    prior_variance: Floats,
+    x: Floats, group: Ints, offsets: Ints, sizes: Ints, alpha: Floats, coefficients: Floats,
+    wt: Floats, rho: Floats, prior_variance: Floats, labels: Ints, centre: Floats, scale: float,
+    amplitude: float, forward: Floats, half: Floats, panels: Ints, counts: Ints, place: Ints,
+    backward: Floats,
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
-    """Means, stds and gradients (R, n, f): forward, uncertainty, backward."""
-    xs, k, k_sum = kernel_rows(x, centre, scale, zt, hz, amplitude, offsets)
+    """Means, stds and gradients (R, n, f): forward, uncertainty, backward, group by group."""
+    k_sum = np.zeros((len(offsets) - 1, len(place)))
+    columns = np.searchsorted(panels, place // forward.shape[2], side="right") - 1
+    parts: list[tuple[Any, ...]] = []
+    for g, label in enumerate(labels):
+        rows = np.flatnonzero(group == label)
+        within = np.concatenate([[0], np.cumsum(group == label)])[offsets]
+        one = slice(g, g + 1)
+        pack: tuple[Any, ...] = (
+            labels[one], centre[one], scale, amplitude, forward[panels[g] : panels[g + 1]], half,
+            panels[g : g + 2] - panels[g], counts[one], np.arange(counts[g]), backward,
+        )  # fmt: skip
+        xs, k, partial = kernel_rows(x[rows], within, *pack)
+        own = np.flatnonzero(columns == g)
+        k_sum[:, own] = partial
+        parts.append((rows, own, k, xs, within, pack))
     mean, std, weights = std_and_weights_reference(
         k_sum, sizes, alpha, coefficients, wt, rho, prior_variance
     )
-    gradients = np.empty((len(coefficients), *x.shape))
-    kernel_rows_vjp(k, weights, offsets, zt, xs, scale, gradients, 0)
+    gradients = np.zeros((len(coefficients), *x.shape))
+    for rows, own, k, xs, within, pack in parts:
+        gradients[:, rows] = kernel_rows_vjp(k, xs, within, weights[..., own], *pack)
     return mean, std, gradients
 
 

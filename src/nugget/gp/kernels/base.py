@@ -19,11 +19,9 @@ from nugget.errors import NuggetError
 from nugget.gp.kernels._loops import all_equal
 from nugget.gp.kernels.rows import (
     ALL_FEATURES,
-    NOTHING,
     Columns,
     KernelRows,
     Part,
-    no_columns,
     sum_of,
     take,
 )
@@ -54,17 +52,6 @@ class Block(Protocol):
 
     def vjp(self, xs: Floats, slopes: Floats, offsets: Ints, weights: Floats) -> Floats:
         """Σ_j w_j ∂k_ij/∂x_i for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
-
-    def value_and_grad(
-        self,
-        points: Points,
-        sizes: Ints,
-        alpha: Floats,
-        coefficients: Floats,
-        columns: Columns,
-        prior_variance: Floats,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Forward, uncertainty and backward in one call (see `Inducing.value_and_grad`)."""
 
 
 Blocks = list[tuple[slice, Block]]
@@ -229,17 +216,6 @@ class Inducing:
         `columns` (Wᵀ, ρ), or the root of `prior_variance` − |k_sum W + Nρ|², whose own share of the
         gradients is left to the caller; without columns it is 0.
         """
-        self._check(points.x)
-        whole = self._whole(points.group)
-        if whole is not None and len(whole) == 1:
-            return whole[0][1].value_and_grad(
-                points,
-                sizes,
-                alpha,
-                coefficients,
-                columns or no_columns(len(self)),
-                NOTHING if prior_variance is None else prior_variance,
-            )
         rows = self.forward(points)
         return rows.value_and_grad(sizes, alpha, coefficients, columns, prior_variance)
 

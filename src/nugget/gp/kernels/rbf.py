@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -10,10 +12,16 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.simd import aligned
 from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
 from nugget.gp.kernels._fused import value_and_grad
-from nugget.gp.kernels._loops import kernel_rows, scaled, self_sums, self_sums_vjp
-from nugget.gp.kernels._tiles import kernel_rows_vjp
-from nugget.gp.kernels.base import Block, SelfSum
-from nugget.gp.kernels.rows import Columns
+from nugget.gp.kernels._loops import (
+    kernel_rows,
+    kernel_rows_vjp,
+    scaled,
+    self_sums,
+    self_sums_vjp,
+)
+from nugget.gp.kernels._tiles import Pack
+from nugget.gp.kernels.base import Block, Inducing, SelfSum
+from nugget.gp.kernels.rows import NOTHING, Columns, no_columns
 from nugget.gp.kernels.stationary import StationaryKernel
 from nugget.gp.points import Points
 from nugget.registry import registered
@@ -31,6 +39,11 @@ class RBF(StationaryKernel):
 
     def block(self, z: Floats, columns: Ints) -> Block:
         return RBFBlock(self, z, columns)
+
+    def inducing(self, z: Floats, group: Ints) -> Inducing:
+        """Inducing points, made ready for many calls of `value_and_grad`."""
+        z, group = np.ascontiguousarray(z, float), np.ascontiguousarray(group, np.int64)
+        return RBFInducing(self.blocks, z, group)
 
     def self_sum(self, points: Points) -> SelfSum:
         """Σ_{i,j∈s} k(x_i, x_j) of every structure, by direct differences."""
@@ -85,10 +98,13 @@ class RBFBlock:
         exponentials_symmetric(k, self.half, self.amplitude)
         return k
 
+    @cached_property
+    def pack(self) -> Pack:
+        """The same points as the tiles read them."""
+        return Pack.of({0: self})
+
     def forward(self, x: Floats, offsets: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-        xs, k, k_sum = kernel_rows(
-            x, self.centre, self.scale, self.zt, self.half, self.amplitude, offsets
-        )
+        xs, k, k_sum = kernel_rows(x, offsets, *self.pack)
         return xs, k, k_sum, k
 
     def vjp(self, xs: Floats, slopes: Floats, offsets: Ints, weights: Floats) -> Floats:
@@ -96,9 +112,20 @@ class RBFBlock:
         n, m = slopes.shape
         if weights.ndim == 1:
             return self.vjp(xs, slopes, np.array([0, n]), weights.reshape(1, 1, m))[0]
-        found = np.empty((len(weights), *xs.shape))
-        kernel_rows_vjp(slopes, weights, offsets, self.zt, xs, self.scale, found, 0)
+        found: Floats = kernel_rows_vjp(slopes, xs, offsets, weights, *self.pack)
         return found
+
+
+class RBFInducing(Inducing):
+    """Inducing points whose forward and backward passes are one compiled call for all groups."""
+
+    @cached_property
+    def pack(self) -> Pack:
+        """The points of all groups as the tiles read them."""
+        blocks = {g: cast(RBFBlock, parts[0][1]) for g, parts in self._blocks.items()}
+        if len(blocks) > 1:
+            return Pack.of(blocks)
+        return next(iter(blocks.values())).pack._replace(labels=np.array(list(blocks)))
 
     def value_and_grad(
         self,
@@ -106,11 +133,13 @@ class RBFBlock:
         sizes: Ints,
         alpha: Floats,
         coefficients: Floats,
-        columns: Columns,
-        prior_variance: Floats,
+        columns: Columns | None = None,
+        prior_variance: Floats | None = None,
     ) -> tuple[Floats, Floats, Floats]:
+        self._check(points.x)
         fused: tuple[Floats, Floats, Floats] = value_and_grad(
-            points.x, self.centre, self.scale, self.zt, self.half, self.amplitude,
-            points.offsets, sizes, alpha, coefficients, *columns, prior_variance,
+            points.x, points.group, points.offsets, sizes, alpha, coefficients,
+            *(columns or no_columns(len(self))),
+            NOTHING if prior_variance is None else prior_variance, *self.pack,
         )  # fmt: skip
         return fused

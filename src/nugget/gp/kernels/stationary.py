@@ -13,9 +13,7 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import std_and_weights
 from nugget.gp.kernels.base import Block, KernelBase, SelfSum
-from nugget.gp.kernels.rows import Columns
 from nugget.gp.points import Points
 
 
@@ -123,21 +121,6 @@ class StationaryBlock:
 
     def _products(self, weighted: Floats, xs: Floats) -> Floats:
         return self.scale * (weighted @ self.zt.T - weighted.sum(axis=1)[:, None] * xs)
-
-    def value_and_grad(
-        self,
-        points: Points,
-        sizes: Ints,
-        alpha: Floats,
-        coefficients: Floats,
-        columns: Columns,
-        prior_variance: Floats,
-    ) -> tuple[Floats, Floats, Floats]:
-        xs, _, k_sum, slopes = self.forward(points.x, points.offsets)
-        mean, std, weights = std_and_weights(
-            k_sum, sizes, alpha, coefficients, *columns, prior_variance
-        )
-        return mean, std, self.vjp(xs, slopes, points.offsets, weights)
 
 
 class StationarySelfSum:

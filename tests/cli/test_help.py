@@ -1,0 +1,63 @@
+"""Help fits 80 columns, keeps its brackets, and errors speak the words of the command line."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from nugget.cli._help import flowing
+from nugget.cli._values import engine_options, setting, typed
+from nugget.cli.main import COMMANDS, app
+from nugget.errors import NuggetError
+from nugget.search.config import make_config, write_config
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
+def test_examples_fit_80_columns(command):
+    """One column of margin on either side; a longer line would break in the middle."""
+    for line in flowing(command.__doc__).splitlines():
+        if line.startswith(" "):
+            assert len(line.replace("\\[", "[")) <= 78, line
+
+
+def test_paragraphs_flow_and_brackets_survive(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(app, ["engines", "--help"]).output
+    assert "whose section [engine] it uses" in " ".join(shown.split())
+    assert flowing("One\ntwo.\n\n    a\n    b") == "One two.\n\n    a\n    b"
+
+
+def test_values_as_users_type_them():
+    assert typed("2") == 2
+    assert typed("true") is True
+    assert typed('{Au = "Au.upf"}') == {"Au": "Au.upf"}
+    assert typed("(2, 2, 1)") == (2, 2, 1)
+    assert typed("PBE") == "PBE"
+    assert engine_options(["xc=PBE", "kpts=[2,2,2]"]) == {"xc": "PBE", "kpts": [2, 2, 2]}
+    with pytest.raises(NuggetError, match="--option xc: write NAME=VALUE"):
+        engine_options(["xc"])
+
+
+def test_bare_keys_are_told_their_section():
+    with pytest.raises(NuggetError, match=r"did you mean search\.kappa\?"):
+        setting("kappa=4")
+    with pytest.raises(NuggetError, match=r"did you mean kappa below \[search\]\?"):
+        make_config({"kappa": 4.0})
+
+
+def test_init_names_the_permitted_values():
+    text = write_config(make_config({}))
+    assert "one of kmeans, best, boltzmann" in text
+    assert "one of cluster, surface, bulk, crystal" in text
+
+
+def test_an_engine_can_be_tried_from_a_settings_file(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('[system]\nformula = "Au6"\n[engine]\nname = "lj"\noptions = {rc = 9.0}\n')
+    done = CliRunner().invoke(app, ["engines", "--try", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    assert '"engine": "lj"' in done.output
+    file.write_text('[system]\nformula = "Au6"\n[engine]\nname = "stranger:make"\n')
+    done = CliRunner().invoke(app, ["engines", "--try", str(file)])
+    assert done.exit_code == 2
+    assert "--trust" in done.output

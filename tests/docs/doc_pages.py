@@ -1,0 +1,115 @@
+"""Pages of the documentation as programs: their blocks, in order, in one empty directory.
+
+- `bash` blocks are run by bash, `python` blocks by Python. Either must end with exit code 0.
+- A `python`, `toml` or `bash` block whose first line is a comment with nothing but a file name
+  (after `#!/bin/bash`) is written to that file instead.
+- A `toml` block without a name must be valid settings, or parts of them.
+- `text` blocks are shown and not run: what a program prints, diagrams, pieces of input files.
+- The line `*Not run by the tests: REASON.*` above a block says why it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from nugget.search.config import make_config
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+LEFT_OUT = re.compile(r"\*Not run by the tests: (.+?)\.\*\s*$", re.DOTALL)
+FILE = re.compile(r"^(?:#!\S+\n)?# ([\w~./-]+\.(?:py|toml|sh))$", re.MULTILINE)
+KINDS = ("bash", "python", "toml", "text")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block; `reason` says why it is not run, if it is not."""
+
+    kind: str
+    code: str
+    line: int
+    reason: str = ""
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is the content of."""
+        found = FILE.match(self.code)
+        return found[1] if found and self.kind != "text" else None
+
+
+def pages() -> list[Path]:
+    """Every page that users read."""
+    places = (ROOT / "docs").rglob("*.md")
+    shown = [path for path in places if "_build" not in path.parts]
+    return sorted([*shown, ROOT / "README.md", ROOT / "examples" / "README.md"])
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        indent, kind, code = match.groups()
+        if kind.startswith("{"):
+            continue  # a directive of the site, such as a list of pages
+        if indent:
+            code = "".join(line.removeprefix(indent) for line in code.splitlines(keepends=True))
+        before = text[: match.start()]
+        paragraph = before.rstrip().rsplit("\n\n", 1)[-1]
+        reason = LEFT_OUT.search(paragraph)
+        line = before.count("\n") + 1
+        found.append(Block(kind, code, line, " ".join(reason[1].split()) if reason else ""))
+    return found
+
+
+def run(page: Path, directory: Path) -> int:
+    """Run a page in a directory; AssertionError tells which block failed. Counts what was run."""
+    home = directory.with_name(f"{directory.name}-home")
+    home.mkdir()
+    scripts = sysconfig.get_path("scripts")
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": os.pathsep.join([scripts, os.environ["PATH"]]),
+        "MPLBACKEND": "Agg",
+        "COLUMNS": "100",
+    }
+    done = 0
+    for block in blocks(page):
+        if block.reason or block.kind == "text":
+            continue
+        where = f"{page.relative_to(ROOT)}:{block.line}"
+        done += 1
+        if block.file is not None:
+            if not block.file.startswith("~"):
+                target = directory / block.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(block.code, encoding="utf-8")
+            if block.kind == "toml":
+                tomllib.loads(block.code)
+        elif block.kind == "toml":
+            make_config(tomllib.loads(block.code), where)
+        else:
+            command = (
+                ["bash", "-eu", "-o", "pipefail", "-c", block.code]
+                if block.kind == "bash"
+                else [sys.executable, "-c", block.code]
+            )
+            ended = subprocess.run(
+                command, cwd=directory, env=environment, capture_output=True, text=True
+            )
+            assert ended.returncode == 0, f"{where}\n{block.code}\n{ended.stdout}\n{ended.stderr}"
+    return done
+
+
+if __name__ == "__main__":  # python tests/docs/doc_pages.py docs/tutorials/alloy.md DIRECTORY
+    made = Path(sys.argv[2])
+    made.mkdir(parents=True)
+    print(f"{run(Path(sys.argv[1]).resolve(), made.resolve())} blocks of {sys.argv[1]} were run")
