@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from nugget.search.goal import Goal
+    from nugget.search.polish_step import PolishStep
     from nugget.search.run import Status
     from nugget.search.store import Record
 
@@ -49,6 +51,25 @@ class Share:
     chosen: int  # structures that were evaluated
     best: int  # of those, lower than all before
     last: bool  # it made the lowest one of all
+
+
+def informed(goal: Goal, records: Sequence[Record], steps: Sequence[PolishStep]) -> Goal:
+    """The goal that knows these structures, too: a convex hull may have sunk."""
+    known = [record.atoms for record in records if record.ok]
+    for atoms in [*known, *(step.atoms for step in steps if step.ok)]:
+        goal = goal.informed(atoms, float(atoms.calc.results["energy"]))
+    return goal
+
+
+def improvements(records: Sequence[Record], goal: Goal) -> tuple[list[bool], Record | None]:
+    """Whether each record was lower than all before it, and the lowest of all."""
+    lower, best, lowest = [], float("inf"), None
+    for record in records:
+        value = goal.value(record.atoms, record.energy) if record.ok else float("inf")
+        lower.append(value < best)
+        if value < best:
+            best, lowest = value, record
+    return lower, lowest
 
 
 def shares(

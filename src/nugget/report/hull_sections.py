@@ -16,10 +16,10 @@ from nugget.errors import NuggetError
 from nugget.identity.crystal import conventional
 from nugget.report.page import Data, Structures, column, sections
 from nugget.report.page.sections import Section
+from nugget.search.phases import HULL
 from nugget.search.polish_step import PolishStep, lowest_steps
 from nugget.search.store import Record
 
-HULL = "hull.json"
 _GALLERY = 9
 _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 
@@ -37,10 +37,11 @@ def hull_parts(
     records: Sequence[Record],
     steps: Sequence[PolishStep],
     structures: Structures,
+    live: bool = False,
 ) -> HullParts:
-    """The hull in this directory; nothing where there is none."""
+    """The hull in this directory; nothing where there is none, and on pages that still grow."""
     file = directory / HULL
-    if not file.exists():
+    if live or not file.exists():
         return HullParts([], [])
     phases = read_phases(file)
     numbers = [_add(phase, records, steps, structures) for phase in phases]
@@ -153,7 +154,7 @@ def _table(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None]) -
 
 
 def _gallery(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None]) -> Section:
-    items = []
+    items: list[Section] = []
     for phase, number in zip(phases, numbers, strict=True):
         if phase["stable"] and number is not None and len(items) < _GALLERY:
             facts = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nugget.report.digest import counted, duration, failures, quality, shares
+from nugget.report.digest import counted, duration, failures, improvements, quality, shares
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
 from nugget.report.search_page.evaluations import NAME
@@ -126,7 +126,7 @@ def landscape() -> Section:
     )
 
 
-def spent(records: Sequence[Record], steps: Sequence[PolishStep]) -> Section:
+def spent(records: Sequence[Record], steps: Sequence[PolishStep], goal: Goal) -> Section:
     """Where the time went, and what the generators did."""
     times = {
         "engine": sum(r.engine_seconds for r in records),
@@ -140,7 +140,8 @@ def spent(records: Sequence[Record], steps: Sequence[PolishStep]) -> Section:
         if t or name != "relaxing the lowest"
     ]
     bars = parts.bars(items, title="Where the time went")
-    rows = [[one.name.replace("_", " "), one.chosen, one.best] for one in shares(records)]
+    made_by = shares(records, *improvements(records, goal))
+    rows = [[one.name.replace("_", " "), one.chosen, one.best] for one in made_by]
     makers = parts.table(
         ["made by", "evaluated", "lower than all before"], rows, title="Where structures came from",
         empty="Nothing was evaluated yet.",
