@@ -12,7 +12,7 @@ import numpy as np
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.report.digest import informed
-from nugget.report.search_page.minima import Low, lowest
+from nugget.report.search_page.minima import Low, Lowest
 from nugget.search.config import Config
 from nugget.search.goal import Goal, make_goal
 from nugget.search.reader import Reader, State
@@ -72,7 +72,9 @@ def read_course(directory: Path) -> Course:
     records, steps = reader.news()
     goal = informed(make_goal(config.system), records, steps)
     values = [goal.value(r.atoms, r.energy) if r.ok else np.nan for r in records]
-    found = lowest(records, steps, goal, 1)
+    low = Lowest(goal, 1)
+    low.add(records)
+    found = low.chosen(records, steps)
     return Course(
         directory, config, state, np.array(values, float), found[0] if found else None, len(steps),
         sum(r.engine_seconds for r in records), sum(r.surrogate_seconds for r in records),

@@ -61,17 +61,6 @@ def informed(goal: Goal, records: Sequence[Record], steps: Sequence[PolishStep])
     return goal
 
 
-def improvements(records: Sequence[Record], goal: Goal) -> tuple[list[bool], Record | None]:
-    """Whether each record was lower than all before it, and the lowest of all."""
-    lower, best, lowest = [], float("inf"), None
-    for record in records:
-        value = goal.value(record.atoms, record.energy) if record.ok else float("inf")
-        lower.append(value < best)
-        if value < best:
-            best, lowest = value, record
-    return lower, lowest
-
-
 def shares(
     records: Sequence[Record], improved: Sequence[bool], lowest: Record | None
 ) -> list[Share]:
@@ -83,6 +72,25 @@ def shares(
     best = Counter(r.generator for r, lower in zip(records, improved, strict=True) if lower)
     holder = lowest.generator if lowest is not None else None
     return [Share(name, n, best[name], name == holder) for name, n in chosen.most_common()]
+
+
+def improvements(records: Sequence[Record], goal: Goal) -> list[bool]:
+    """Of each record, whether it was lower than all before, by what was known then."""
+    lower: list[bool] = []
+    known: list[Record] = []
+    lowest = float("inf")
+    for record in records:
+        value = goal.value(record.atoms, record.energy) if record.ok else float("inf")
+        lower.append(value < lowest)
+        if not record.ok:
+            continue
+        known.append(record)
+        informed = goal.informed(record.atoms, record.energy)
+        if informed is goal:
+            lowest = min(lowest, value)
+        else:
+            goal, lowest = informed, min(informed.value(r.atoms, r.energy) for r in known)
+    return lower
 
 
 def failures(records: Sequence[Record]) -> dict[str, int]:

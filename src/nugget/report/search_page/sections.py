@@ -140,8 +140,8 @@ def spent(records: Sequence[Record], steps: Sequence[PolishStep], goal: Goal) ->
         if t or name != "relaxing the lowest"
     ]
     bars = parts.bars(items, title="Where the time went")
-    made_by = shares(records, *improvements(records, goal))
-    rows = [[one.name.replace("_", " "), one.chosen, one.best] for one in made_by]
+    made = shares(records, improvements(records, goal), None)
+    rows = [[one.name.replace("_", " "), one.chosen, one.best] for one in made]
     makers = parts.table(
         ["made by", "evaluated", "lower than all before"], rows, title="Where structures came from",
         empty="Nothing was evaluated yet.",

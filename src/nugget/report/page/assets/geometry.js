@@ -13,10 +13,35 @@ function turn(axis, angle) {
   return [[c, -s, 0], [s, c, 0], [0, 0, 1]];
 }
 
-// Clusters are seen from a corner, slabs from the side and a little above.
+// Clusters turn their broad side to the reader, slabs are seen from the side and a little above.
 function firstView(frame) {
-  const tilt = frame.pbc.some(Boolean) ? -1.32 : -1.05;
-  return times(turn("x", tilt), turn("z", frame.pbc.some(Boolean) ? -0.32 : 0.5));
+  if (frame.pbc.some(Boolean)) return times(turn("x", -1.32), turn("z", -0.32));
+  return times(times(turn("x", 0.42), turn("y", 0.3)), principalAxes(frame));
+}
+
+// Rows: the directions of largest, middle and least extent, a right-handed frame.
+function principalAxes({ numbers, positions }) {
+  const n = numbers.length, at = (k, i) => positions[3 * k + i];
+  const sum = (f) => [...Array(n).keys()].reduce((total, k) => total + f(k), 0);
+  const mean = [0, 1, 2].map((i) => sum((k) => at(k, i)) / n);
+  let moments = [0, 1, 2].map((i) => [0, 1, 2].map((j) => sum((k) => (at(k, i) - mean[i]) * (at(k, j) - mean[j]))));
+  let rows = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
+  for (let sweep = 0; sweep < 8; sweep++) { // Jacobi's rotations make the moments diagonal
+    for (const [axis, i, j] of [["z", 0, 1], ["y", 2, 0], ["x", 1, 2]]) {
+      const apart = moments[i][i] - moments[j][j] || 1e-12;
+      const angle = 0.5 * Math.atan((2 * moments[i][j]) / apart); // the smaller of two, or they go round
+      const back = turn(axis, -angle), there = turn(axis, angle);
+      moments = times(times(back, moments), there);
+      rows = times(back, rows);
+    }
+  }
+  const order = [0, 1, 2].sort((i, j) => moments[j][j] - moments[i][i]);
+  const [a, b] = [rows[order[0]], rows[order[1]]];
+  return [a, b, crossed(a, b)];
+}
+
+function crossed(a, b) {
+  return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
 }
 
 // Atoms to draw: those of the cell, `repeat` times along periodic directions. A crystal gets those on
@@ -45,8 +70,7 @@ function shifted(cell, n) {
 }
 
 function inverted(m) {
-  const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
-  const columns = [cross(m[1], m[2]), cross(m[2], m[0]), cross(m[0], m[1])];
+  const columns = [crossed(m[1], m[2]), crossed(m[2], m[0]), crossed(m[0], m[1])];
   const volume = m[0].reduce((sum, v, i) => sum + v * columns[0][i], 0);
   return Math.abs(volume) < 1e-9 ? null : columns.map((c) => c.map((v) => v / volume));
 }
