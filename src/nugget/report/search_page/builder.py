@@ -9,6 +9,8 @@ from typing import Any
 
 import nugget
 from nugget.errors import NuggetError
+from nugget.report.digest import informed
+from nugget.report.hull_sections import hull_parts
 from nugget.report.page import Data, Structures, column, page
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -78,6 +80,7 @@ class SearchPage:
             return False
         self.state = state
         self.steps += steps
+        self._inform(records, steps)
         self._fit_model(records)
         self.evaluations.add(records, self._model)
         self.map.add([record.atoms for record in records])
@@ -88,6 +91,14 @@ class SearchPage:
             self._low = self._lowest.chosen(self.records, self.steps)
         self._sections = self._made_sections()
         return True
+
+    def _inform(self, records: Sequence[Record], steps: Sequence[PolishStep]) -> None:
+        """A convex hull may have sunk; rows that are on a page already stay as they are."""
+        goal = informed(self.goal, records, steps)
+        if goal is not self.goal:
+            self.goal = self.evaluations.goal = self.gallery.goal = goal
+            self._lowest = Lowest(goal)
+            self._lowest.add(self.records)
 
     def _fit_model(self, news: Sequence[Record]) -> None:
         """A model for numbers per atom, once the search has ended: fitting costs time."""
@@ -132,7 +143,7 @@ class SearchPage:
             made.energies(goal),
             made.expectations(goal),
             made.landscape(),
-            made.spent(records, steps, goal),
+            made.spent(records, steps, make_goal(self.config.system)),
             made.failed(records, steps, rows),
             parts.rows(NAME, title="All evaluations"),
             *self._constant,
@@ -179,11 +190,13 @@ class SearchPage:
         return (word, made.BADGES[word]), f"{text} · {where}"
 
     def html(self, live: Mapping[str, Any] | None = None) -> str:
-        """The whole page; see `page` for `live`."""
+        """The whole page; see `page` for `live`. A hull stands after the first numbers."""
         badge, subtitle = self.words()
+        first, *rest = self.sections()
+        hull = hull_parts(self.directory, self.records, self.steps, self.structures, bool(live))
         now = time.strftime("%Y-%m-%d %H:%M")
         return page(
-            self.title, self.sections(), structures=self.structures,
-            data=[self.data()], badge=badge, subtitle=subtitle, live=live,
+            self.title, [first, *hull.sections, *rest], structures=self.structures,
+            data=[self.data(), *hull.data], badge=badge, subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip
