@@ -23,6 +23,7 @@ MODULES = (
     "nugget.identity",
     "nugget.generators",
     "nugget.evaluation.executors",
+    "nugget.report",
     "nugget.testing",
 )
 

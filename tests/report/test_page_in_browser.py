@@ -179,7 +179,7 @@ def test_colours_of_atoms(opened):
     picture = opened.js("nugget.viewers[1].canvas.toDataURL()")
     buttons = "[...document.querySelectorAll('.of-gallery .switch button')]"
     names = opened.js(f"{buttons}.map((b) => b.textContent)")
-    assert names == ["element", "force (eV/Å)", "energy (eV)", "σ of the energy (eV)"]
+    assert names == ["element", "force (eV/Å)", "energy (eV)", "σ (eV)"]
     for k in (1, 2, 3):
         opened.js(f"{buttons}[{k}].click()")
         opened.frames()

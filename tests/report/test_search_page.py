@@ -18,9 +18,10 @@ from nugget import SOAP
 from nugget.cli._search import read_settings
 from nugget.cli.main import app
 from nugget.errors import NuggetError
+from nugget.identity import graph_key
 from nugget.report.search_page import SearchPage
 from nugget.report.search_page.landscape import Landscape
-from nugget.report.search_page.minima import lowest, symmetry
+from nugget.report.search_page.minima import Lowest, symmetry
 from nugget.report.search_page.provenance import command
 from nugget.search.config import make_config
 from nugget.search.goal import make_goal
@@ -196,11 +197,38 @@ def test_symmetry_of_crystals_and_slabs():
     assert symmetry(bulk("Cu", cubic=True) * (4, 4, 4)) == ("", "")  # too many atoms
 
 
-def test_a_relaxation_that_ends_where_it_began():
+def lowest_of(records, steps, count=8):
     goal = make_goal(make_config({"system": {"formula": "Au6"}}).system)
+    low = Lowest(goal, count)
+    for record in records:  # one by one, as a search gives them
+        low.add([record])
+    return low.chosen(records, steps)
+
+
+def test_a_relaxation_that_ends_where_it_began():
     records = [Record(0, relaxed(), "rattle")]
     worse = PolishStep(0, 1, a_record(0, np.random.default_rng(0)).atoms)
-    assert lowest(records, [worse], goal)[0].value == records[0].energy
+    assert lowest_of(records, [worse])[0].value == records[0].energy
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_lowest_structures_are_those_of_all(count):
+    """However they came: the lowest of each kind of bonds, the lowest kinds first."""
+    rng = np.random.default_rng(1)
+    records = [a_record(k, rng) for k in range(60)]
+    kinds: dict[str, float] = {}
+    for record in records:
+        if record.ok:
+            key = graph_key(record.atoms)
+            kinds[key] = min(kinds.get(key, np.inf), record.energy)
+    found = lowest_of(records, [], count)
+    assert [one.value for one in found] == sorted(kinds.values())[:count]
+    # What was relaxed takes the place of its start.
+    first = found[0].start
+    step = PolishStep(first, 1, relaxed())
+    after = lowest_of(records, [step], count)
+    assert (after[0].start, after[0].polished) == (first, True)
+    assert all(one.start != first for one in after[1:])
 
 
 def test_command_line(run, tmp_path):

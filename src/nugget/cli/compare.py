@@ -59,7 +59,10 @@ def _show(found: Comparison) -> None:
 
     unit = found.courses[0].goal.unit
     if not found.comparable:
-        typer.echo("These searches differ in system, pressure or engine: energies do not compare.")
+        typer.echo(
+            "These searches differ in system, pressure or engine, or have a convex hull each: "
+            "their energies cannot be compared."
+        )
     heads = [
         "search", f"lowest, {unit}", "above", "structure", "found at", "close at", "of", "state",
     ]  # fmt: skip

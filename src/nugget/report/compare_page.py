@@ -38,7 +38,8 @@ def compare_page(found: Comparison) -> str:
 
 def _warning() -> Section:
     return sections.text(
-        "These searches differ in system, pressure or engine: their energies cannot be compared."
+        "These searches differ in system, pressure or engine, or have a convex hull each: their "
+        "energies cannot be compared."
     )
 
 

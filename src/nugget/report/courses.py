@@ -11,7 +11,8 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-from nugget.report.search_page.minima import Low, lowest
+from nugget.report.digest import informed
+from nugget.report.search_page.minima import Low, Lowest
 from nugget.search.config import Config
 from nugget.search.goal import Goal, make_goal
 from nugget.search.reader import Reader, State
@@ -69,9 +70,11 @@ def read_course(directory: Path) -> Course:
     reader = Reader(directory)
     config, state = reader.config(), reader.state()
     records, steps = reader.news()
-    goal = make_goal(config.system)
+    goal = informed(make_goal(config.system), records, steps)
     values = [goal.value(r.atoms, r.energy) if r.ok else np.nan for r in records]
-    found = lowest(records, steps, goal, 1)
+    low = Lowest(goal, 1)
+    low.add(records)
+    found = low.chosen(records, steps)
     return Course(
         directory, config, state, np.array(values, float), found[0] if found else None, len(steps),
         sum(r.engine_seconds for r in records), sum(r.surrogate_seconds for r in records),
@@ -94,9 +97,11 @@ class Comparison:
 
     @property
     def comparable(self) -> bool:
-        """Do all energies mean the same: one system, one engine, one pressure?"""
+        """Do all energies mean the same: one system, one engine, one pressure? Hulls do not."""
         first = self.courses[0].config
         same = ("formula", "kind", "pressure", "units")
+        if first.system.compositions is not None:
+            return False
         return all(
             c.config.engine.name == first.engine.name
             and c.config.engine.options == first.engine.options

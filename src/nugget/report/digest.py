@@ -12,6 +12,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from nugget.search.goal import Goal
+    from nugget.search.polish_step import PolishStep
     from nugget.search.run import Status
     from nugget.search.store import Record
 
@@ -50,6 +51,14 @@ class Share:
     chosen: int  # structures that were evaluated
     best: int  # of those, lower than all before
     last: bool  # it made the lowest one of all
+
+
+def informed(goal: Goal, records: Sequence[Record], steps: Sequence[PolishStep]) -> Goal:
+    """The goal that knows these structures, too: a convex hull may have sunk."""
+    known = [record.atoms for record in records if record.ok]
+    for atoms in [*known, *(step.atoms for step in steps if step.ok)]:
+        goal = goal.informed(atoms, float(atoms.calc.results["energy"]))
+    return goal
 
 
 def shares(

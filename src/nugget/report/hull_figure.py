@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nugget.errors import NuggetError
-from nugget.report.style import PAGE, Theme, drawing, finish
+from nugget.report.style import COLUMN, Theme, drawing, finish
 
 #: Elements that a figure can show.
 DRAWN = (2, 3)
 
 
-def hull_figure(phases: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
+def hull_figure(phases: Sequence[Mapping[str, Any]], title: str = "", dark: bool = False) -> Figure:
     """The phases (rows of hull.json): stable ones on the hull, others above it."""
     elements = list(phases[0]["composition"]) if phases else []
     if len(elements) not in DRAWN:
@@ -24,13 +24,13 @@ def hull_figure(phases: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
             f"A hull of {len(elements)} elements cannot be drawn, one of 2 or 3 can; hull.json "
             "has all numbers."
         )
-    with drawing() as theme:
-        shape = (0.75 * PAGE, 0.5 * PAGE if len(elements) == 2 else 0.6 * PAGE)
-        figure = Figure(figsize=shape, layout="constrained")
-        draw = _line if len(elements) == 2 else _triangle
+    with drawing(dark) as theme:
+        binary = len(elements) == 2
+        figure = Figure(figsize=(1.3 * COLUMN, 3.0 if binary else 3.8), layout="constrained")
+        draw = _line if binary else _triangle
         draw(figure.subplots(), phases, elements, theme)
         if title:
-            figure.suptitle(title, fontsize=10)
+            figure.suptitle(title, fontsize=9)
         return finish(figure)
 
 
@@ -43,15 +43,13 @@ def _line(
     on = np.array([phase["stable"] for phase in phases])
     order = np.argsort(x[on])
     axes.axhline(0.0, color=theme.soft, linewidth=0.8)
-    axes.plot(x[on][order], y[on][order], "-o", color=theme.colour(0), label="stable", markersize=5)
-    axes.plot(
-        x[~on], y[~on], "o", color=theme.soft, mfc="none", label="lowest of others", markersize=4
-    )
+    axes.plot(x[on][order], y[on][order], "-o", color=theme.colour(0), label="stable")
+    axes.plot(x[~on], y[~on], "s", color=theme.colour(1), mfc="none", ms=3.5, label="others")
     for phase, a, b in zip(phases, x, y, strict=True):
         if phase["stable"]:
             axes.annotate(
                 phase["formula"], (a, b), (0, -11), textcoords="offset points", ha="center",
-                fontsize=8,
+                fontsize=7.5,
             )  # fmt: skip
     axes.margins(y=0.15)
     axes.set_xlabel(f"share of {second}")

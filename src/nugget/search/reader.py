@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,8 @@ from nugget.search.store import (
 from nugget.structures.database import Database
 from nugget.structures.files import LOCK
 from nugget.structures.sealed import read_sealed
+
+_TICK = 1.0  # seconds
 
 Doing = Literal["running", "stopped", "finished", "found", "interrupted", "failed"]
 
@@ -94,7 +97,9 @@ class Reader:
         for k, record in enumerate(records, start=self._evaluations):
             if record.iteration != k:
                 raise NuggetError(f"{path} is damaged: evaluations are missing or there twice.")
-        self._stamp, self._file = stamp, found.st_ino
+        # Clocks of file systems tick slowly: what was written just now may be written once more.
+        quiet = time.time() - found.st_mtime > _TICK
+        self._stamp, self._file = stamp if quiet else None, found.st_ino
         self._last = rows[-1][0] if rows else self._last
         self._evaluations += len(records)
         return records, steps

@@ -17,8 +17,9 @@ from nugget.structures.files import write_atomically
 
 #: In the order in which they are put together. Each file may use what stands in those before it.
 SCRIPTS = (
-    "dom", "colors", "store", "scale", "marks", "plot", "plot_input", "geometry", "viewer",
-    "viewer_input", "files", "inspector", "sections", "structure_sections", "live", "main",
+    "dom", "colors", "store", "scale", "marks", "legend", "plot", "plot_input", "geometry",
+    "viewer", "viewer_input", "files", "inspector", "sections", "structure_sections",
+    "live", "main",
 )  # fmt: skip
 
 

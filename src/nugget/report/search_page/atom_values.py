@@ -24,7 +24,7 @@ from nugget.search.prepare import make_problem
 from nugget.search.store import Record
 
 #: Names of the numbers per atom, and how readers know them.
-NAMES = {"force": "force (eV/Å)", "energy": "energy (eV)", "std": "σ of the energy (eV)"}
+NAMES = {"force": "force (eV/Å)", "energy": "energy (eV)", "std": "σ (eV)"}
 #: A model of more structures would take minutes and look the same.
 AT_MOST = 300
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import nugget
 from nugget.errors import NuggetError
+from nugget.report.digest import informed
+from nugget.report.hull_sections import hull_parts
 from nugget.report.page import Data, Structures, column, page
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -16,7 +18,7 @@ from nugget.report.search_page import sections as made
 from nugget.report.search_page.atom_values import AtomModel, try_model
 from nugget.report.search_page.evaluations import NAME, Evaluations
 from nugget.report.search_page.landscape import Landscape
-from nugget.report.search_page.minima import Gallery, Low, lowest
+from nugget.report.search_page.minima import Gallery, Low, Lowest
 from nugget.report.search_page.provenance import as_line, command
 from nugget.search.config import write_config
 from nugget.search.goal import make_goal
@@ -49,6 +51,7 @@ class SearchPage:
         self.evaluations = Evaluations(self.goal, self.structures)
         self.steps: list[PolishStep] = []
         self.gallery = Gallery(self.structures, self.goal)
+        self._lowest = Lowest(self.goal)
         self.meetings = Meetings(self._learned(problem))
         self.state = State("stopped")
         self._model: AtomModel | None = None
@@ -77,24 +80,39 @@ class SearchPage:
             return False
         self.state = state
         self.steps += steps
+        self._inform(records, steps)
         self._fit_model(records)
         self.evaluations.add(records, self._model)
         self.map.add([record.atoms for record in records])
         for record in records:
             self.meetings.add(record)
         if records or steps:
-            self._low = lowest(self.records, self.steps, self.goal)
+            self._lowest.add(records)
+            self._low = self._lowest.chosen(self.records, self.steps)
         self._sections = self._made_sections()
         return True
+
+    def _inform(self, records: Sequence[Record], steps: Sequence[PolishStep]) -> None:
+        """A convex hull may have sunk; rows that are on a page already stay as they are."""
+        goal = informed(self.goal, records, steps)
+        if goal is not self.goal:
+            self.goal = self.evaluations.goal = self.gallery.goal = goal
+            self._lowest = Lowest(goal)
+            self._lowest.add(self.records)
 
     def _fit_model(self, news: Sequence[Record]) -> None:
         """A model for numbers per atom, once the search has ended: fitting costs time."""
         known = [*self.records, *news]
-        if self.state.doing == "running":
+        if self._running:
             self._model, self._no_model, self._modelled = None, "", -1
         elif len(known) != self._modelled:
             self._model, self._no_model = try_model(self.config, self.directory, known, self.trust)
             self._modelled = len(known)
+
+    @property
+    def _running(self) -> bool:
+        """Then time is not ours: no model, no symmetries."""
+        return self.state.doing == "running"
 
     @property
     def budget(self) -> int:
@@ -121,11 +139,11 @@ class SearchPage:
         sure = self.meetings.confidence()
         return [
             made.figures(records, steps, self._low, goal, sure, self.budget),
-            self.gallery.section(self._low, rows, self._model, self._no_model),
+            self.gallery.section(self._low, rows, self._model, self._no_model, self._running),
             made.energies(goal),
             made.expectations(goal),
             made.landscape(),
-            made.spent(records, steps, goal),
+            made.spent(records, steps, make_goal(self.config.system)),
             made.failed(records, steps, rows),
             parts.rows(NAME, title="All evaluations"),
             *self._constant,
@@ -172,11 +190,13 @@ class SearchPage:
         return (word, made.BADGES[word]), f"{text} · {where}"
 
     def html(self, live: Mapping[str, Any] | None = None) -> str:
-        """The whole page; see `page` for `live`."""
+        """The whole page; see `page` for `live`. A hull stands after the first numbers."""
         badge, subtitle = self.words()
+        first, *rest = self.sections()
+        hull = hull_parts(self.directory, self.records, self.steps, self.structures, bool(live))
         now = time.strftime("%Y-%m-%d %H:%M")
         return page(
-            self.title, self.sections(), structures=self.structures,
-            data=[self.data()], badge=badge, subtitle=subtitle, live=live,
+            self.title, [first, *hull.sections, *rest], structures=self.structures,
+            data=[self.data(), *hull.data], badge=badge, subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip

@@ -18,7 +18,7 @@ from nugget.search.polish_step import PolishStep, energy_of, lowest_steps
 from nugget.search.store import Record
 from nugget.structures.symmetry import space_group_of
 
-COUNT = 6
+COUNT = 8
 #: Symmetry is looked for in structures of at most so many atoms.
 MOST_ATOMS = 150
 _CONVERGED = 0.05  # eV/Å, as polishing asks for
@@ -34,32 +34,57 @@ class Low:
     polished: bool
 
 
+class Lowest:
+    """The lowest structures that differ, kept while a search goes on."""
+
+    def __init__(self, goal: Goal, count: int = COUNT) -> None:
+        self.goal, self.count = goal, count
+        self._known = goal.memory(coarse=True)
+        self._kinds: dict[int, list[Low]] = {}  # all low evaluations that are the same
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take in further evaluations."""
+        for record in records:
+            if not record.ok:
+                continue
+            value = self.goal.value(record.atoms, record.energy)
+            if value < self._limit():
+                low = Low(record.atoms, value, record.iteration, False)
+                self._kinds.setdefault(self._kind(low), []).append(low)
+
+    def _limit(self) -> float:
+        """Above it, nothing will ever be shown: twice as many kinds are lower."""
+        values = sorted(min(one.value for one in kind) for kind in self._kinds.values())
+        return values[2 * self.count - 1] if len(values) >= 2 * self.count else np.inf
+
+    def _kind(self, low: Low) -> int:
+        found = self._known.find(low.atoms)
+        return self._known.add(low.atoms) if found is None else found
+
+    def chosen(self, records: Sequence[Record], steps: Sequence[PolishStep]) -> list[Low]:
+        """The lowest first. What was relaxed stands for the evaluation that it began with."""
+        best: dict[int, Low] = {}
+        relaxed = lowest_steps(steps)
+        pool = [one for kind in self._kinds.values() for one in kind if one.start not in relaxed]
+        for start, atoms in relaxed.items():
+            # A relaxation may end where it began.
+            first = [r.atoms for r in records if r.iteration == start and r.ok]
+            end = min([atoms, *first], key=lambda one: self.goal.value(one, energy_of(one)))
+            pool.append(Low(end, self.goal.value(end, energy_of(end)), start, True))
+        kinds = {id(one): k for k, kind in self._kinds.items() for one in kind}
+        for one in sorted(pool, key=lambda one: (one.value, one.start)):
+            kind = kinds[id(one)] if id(one) in kinds else self._kind(one)
+            best.setdefault(kind, one)
+        return sorted(best.values(), key=lambda one: one.value)[: self.count]
+
+
 def lowest(
     records: Sequence[Record], steps: Sequence[PolishStep], goal: Goal, count: int = COUNT
 ) -> list[Low]:
-    """The lowest ones that differ."""
-    relaxed = lowest_steps(steps)
-    pool = []
-    for start, atoms in relaxed.items():
-        # A relaxation may end where it began.
-        first = [r.atoms for r in records if r.iteration == start and r.ok]
-        best = min([atoms, *first], key=lambda one: goal.value(one, energy_of(one)))
-        pool.append(Low(best, goal.value(best, energy_of(best)), start, True))
-    pool += [
-        Low(record.atoms, goal.value(record.atoms, record.energy), record.iteration, False)
-        for record in records
-        if record.ok and record.iteration not in relaxed
-    ]
-    pool.sort(key=lambda one: (one.value, one.start))
-    known = goal.memory(coarse=True)
-    chosen: list[Low] = []
-    for one in pool[: 20 * count]:  # what lies further up is not among the lowest
-        if len(chosen) == count:
-            break
-        if one.atoms not in known:
-            known.add(one.atoms)
-            chosen.append(one)
-    return chosen
+    """The lowest ones of a whole search."""
+    made = Lowest(goal, count)
+    made.add(records)
+    return made.chosen(records, steps)
 
 
 def symmetry(atoms: Atoms) -> tuple[str, str]:
@@ -80,11 +105,18 @@ class Gallery:
         self._own: dict[tuple[int, float, bool], list[tuple[str, str]]] = {}
 
     def section(
-        self, low: Sequence[Low], rows: Sequence[int], model: AtomModel | None, why: str
+        self,
+        low: Sequence[Low],
+        rows: Sequence[int],
+        model: AtomModel | None,
+        why: str = "",
+        quick: bool = False,
     ) -> Section:
-        """Side by side; `rows` are the structures of the evaluations."""
+        """Side by side; `rows` are the structures of the evaluations. `quick`: no symmetries."""
         items = [
-            sections.item(self._number(one, rows, model), _title(k, one), self._facts(one, low))
+            sections.item(
+                self._number(one, rows, model), _title(k, one), self._facts(one, low, quick)
+            )
             for k, one in enumerate(low)
         ]
         caption = "Relaxed with the engine, or as evaluated where it says so."
@@ -119,13 +151,16 @@ class Gallery:
         """Does the evaluation's own structure show all there is?"""
         return model is None or "std" in self.structures.frames[number].get("values", {})
 
-    def _facts(self, one: Low, low: Sequence[Low]) -> list[tuple[str, str]]:
+    def _facts(self, one: Low, low: Sequence[Low], quick: bool) -> list[tuple[str, str]]:
         facts = [("E", f"{signed(one.value)} {self.goal.unit}")]
         if one is not low[0]:
             facts.append(("gap", f"+{one.value - low[0].value:.4f} {self.goal.unit}"))
+        if quick:
+            return facts + _own_facts(one)
         key = (one.start, one.value, one.polished)
         if key not in self._own:  # symmetry takes a while
-            self._own[key] = _own_facts(one)
+            kind, symbol = symmetry(one.atoms)
+            self._own[key] = _own_facts(one) + ([(kind, symbol)] if symbol else [])
         return facts + self._own[key]
 
 
@@ -136,8 +171,7 @@ def _own_facts(one: Low) -> list[tuple[str, str]]:
         facts.append(("fmax", f"{largest:.3f} eV/Å"))
         if one.polished and largest > _CONVERGED:
             facts.append(("converged", "no"))
-    kind, symbol = symmetry(one.atoms)
-    return [*facts, (kind, symbol)] if symbol else facts
+    return facts
 
 
 def signed(value: float, digits: int = 4) -> str:

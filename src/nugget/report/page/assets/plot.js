@@ -1,4 +1,5 @@
-// A plot on a canvas: axes, layers, legend. plot_input.js adds mouse, touch and keyboard.
+// A plot on a canvas: axes and layers. legend.js makes what stands around it, plot_input.js adds mouse,
+// touch and keyboard.
 
 const plots = [];
 
@@ -17,34 +18,16 @@ class Plot {
     });
     this.tip = el("div", { class: "tip", hidden: true });
     this.legend = el("div", { class: "legend" });
-    this.node = el("div", { class: "plot-box" }, this.chooser(), el("div", { class: "plot-frame" }, this.canvas, this.tip), this.legend);
+    this.node = el("div", { class: "plot-box" }, colorChooser(this), el("div", { class: "plot-frame" }, this.canvas, this.tip), this.legend);
     this.redraw = oncePerFrame(() => this.draw());
     this.canvas.onresized = this.redraw;
     watchSize.observe(this.canvas);
-    listen(themed, () => { this.makeLegend(); this.redraw(); });
+    listen(themed, () => { makeLegend(this); this.redraw(); });
     listen(selectListeners, () => this.redraw());
     addPlotInput(this);
     this.refresh();
     plots.push(this);
     disposers.push(() => plots.splice(plots.indexOf(this), 1));
-  }
-
-  chooser() {
-    const names = this.part.colors ?? [];
-    if (names.length < 2) return null;
-    const columns = tableOf(this.part.data).columns;
-    const buttons = names.map((name) =>
-      el("button", {
-        type: "button", text: columns[name]?.label || name, "aria-pressed": name === this.colorBy,
-        onclick: (event) => {
-          this.colorBy = name;
-          this.hidden.clear();
-          for (const other of buttons) other.setAttribute("aria-pressed", other === event.currentTarget);
-          this.refresh();
-        },
-      }));
-    return el("div", { class: "switch", role: "group", "aria-label": "Colour by" },
-      el("span", { class: "quiet", text: "colour by" }), buttons);
   }
 
   // Take in what is new, keeping what the reader has chosen.
@@ -64,7 +47,7 @@ class Plot {
       }
     }
     this.auto = this.limits();
-    this.makeLegend();
+    makeLegend(this);
     this.redraw();
   }
 
@@ -268,43 +251,5 @@ class Plot {
 
   pixelOf(p) {
     return [this.sx.held(p.x)[0], this.sy.held(p.y)[0]];
-  }
-
-  makeLegend() {
-    this.legend.replaceChildren();
-    const { coloring } = this;
-    if (coloring.isNumber) {
-      const bar = el("span", { class: "ramp" });
-      gradientBar(bar);
-      const { label, unit, digits } = coloring.column;
-      const [low, high] = coloring.range.map((v) => formatNumber(v, Math.min(digits ?? 2, 2)));
-      this.legend.append(el("span", { class: "quiet", text: `${label || coloring.name}${unit ? `, ${unit}` : ""}` }),
-        el("span", { class: "quiet", text: low }), bar, el("span", { class: "quiet", text: high }));
-    } else if (coloring.column) {
-      for (const word of coloring.words) this.legend.append(this.wordButton(word));
-    }
-    for (const layer of this.part.layers) {
-      if (!layer.name) continue;
-      const swatch = el("span", { class: layer.kind === "zone" ? "swatch zone" : layer.kind === "level" ? "swatch dashed" : "swatch" });
-      if (layer.kind === "curve") swatch.style.background = this.curveColor(layer);
-      this.legend.append(el("span", { class: "entry" }, swatch, layer.name));
-    }
-  }
-
-  wordButton(word) {
-    const { color, shape } = this.coloring.wordStyle(word);
-    const mark = el("canvas", { class: "mark", width: 28, height: 28, "aria-hidden": true });
-    const context = mark.getContext("2d");
-    trace(context, shape, 14, 14, 9);
-    context.fillStyle = color;
-    context.fill();
-    return el("button", {
-      type: "button", class: "entry", "aria-pressed": !this.hidden.has(word), title: "Show or hide",
-      onclick: (event) => {
-        if (!this.hidden.delete(word)) this.hidden.add(word);
-        event.currentTarget.setAttribute("aria-pressed", !this.hidden.has(word));
-        this.redraw();
-      },
-    }, mark, String(word || "–"));
   }
 }

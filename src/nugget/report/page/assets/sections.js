@@ -115,7 +115,7 @@ function tableRow(part, k, numeric) {
   const structure = part.structures?.[k] ?? null, link = part.links?.[k];
   const cells = part.rows[k].map((value, c) => {
     const cell = el("td", { class: numeric[c] ? "number" : "" });
-    const text = formatCell(value, part.digits?.[c] ?? undefined);
+    const text = formatCell(value, part.digits?.[c]);
     if (c === 0 && structure !== null) cell.append(el("button", { type: "button", class: "link", text, onclick: () => select(structure, part) }));
     else if (c === 0 && isRelative(link)) cell.append(el("a", { href: link, text }));
     else cell.textContent = text;

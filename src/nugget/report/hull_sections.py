@@ -1,0 +1,165 @@
+"""The convex hull of a search over compositions (`hull.json`): plot, table, phases in 3D."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+
+from nugget._compiled.arrays import Floats
+from nugget.errors import NuggetError
+from nugget.identity.crystal import conventional
+from nugget.report.page import Data, Structures, column, sections
+from nugget.report.page.sections import Section
+from nugget.search.phases import HULL
+from nugget.search.polish_step import PolishStep, lowest_steps
+from nugget.search.store import Record
+
+_GALLERY = 9
+_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+
+
+@dataclass(frozen=True, eq=False)
+class HullParts:
+    """What a page shows of a hull: its columns, and its sections."""
+
+    data: list[Data]
+    sections: list[Section]
+
+
+def hull_parts(
+    directory: Path,
+    records: Sequence[Record],
+    steps: Sequence[PolishStep],
+    structures: Structures,
+    live: bool = False,
+) -> HullParts:
+    """The hull in this directory; nothing where there is none, and on pages that still grow."""
+    file = directory / HULL
+    if live or not file.exists():
+        return HullParts([], [])
+    phases = read_phases(file)
+    numbers = [_add(phase, records, steps, structures) for phase in phases]
+    elements = list(phases[0]["composition"])
+    columns = {
+        "formula": column([p["formula"] for p in phases], "phase"),
+        "formation": column([1e3 * p["formation"] for p in phases], "formation", "meV/atom", 1),
+        "above": column([1e3 * p["above_hull"] for p in phases], "above the hull", "meV/atom", 1),
+        "stable": column(["stable" if p["stable"] else "above" for p in phases], "on the hull"),
+        "group": column([p["space_group"] for p in phases], "space group"),
+        "relaxed": column(["yes" if p["relaxed"] else "no" for p in phases], "relaxed"),
+    }
+    made: list[Section] = []
+    if len(elements) == 2:
+        shares = [p["composition"][elements[1]] for p in phases]
+        columns["x"] = column(shares, f"share of {elements[1]}", "", 3)
+        made.append(_line(phases, elements[1]))
+    elif len(elements) == 3:
+        places = _shares(phases, elements) @ _CORNERS
+        columns["x"] = column(places[:, 0].tolist(), shown=False)
+        columns["y"] = column(places[:, 1].tolist(), shown=False)
+        made.append(_triangle(elements))
+    made.append(_table(phases, numbers))
+    made.append(_gallery(phases, numbers))
+    return HullParts([Data("phases", columns, numbers)], made)
+
+
+def read_phases(file: Path) -> list[dict[str, Any]]:
+    """The rows of a hull's file."""
+    try:
+        phases = json.loads(file.read_text(encoding="utf-8"))["phases"]
+        for phase in phases:
+            numbers = [phase["formation"], phase["above_hull"], *phase["composition"].values()]
+            if not np.isfinite(np.array(numbers, dtype=float)).all():
+                raise ValueError("numbers are missing")
+            phase["formula"], phase["space_group"] = (
+                str(phase["formula"]),
+                str(phase["space_group"]),
+            )
+            phase["start"], phase["relaxed"] = int(phase["start"]), bool(phase["relaxed"])
+        if not phases or len({tuple(phase["composition"]) for phase in phases}) > 1:
+            raise ValueError("no phases of the same elements")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NuggetError(
+            f"{file} is damaged ({error}); remove it, and it is made again when the search ends."
+        ) from None
+    return list(phases)
+
+
+def _add(
+    phase: Mapping[str, Any],
+    records: Sequence[Record],
+    steps: Sequence[PolishStep],
+    structures: Structures,
+) -> int | None:
+    """The crystal of a phase as its conventional cell; None if it is of an earlier search."""
+    found: Atoms | None = lowest_steps(steps).get(phase["start"]) if phase["relaxed"] else None
+    if found is None:
+        found = next((r.atoms for r in records if r.iteration == phase["start"] and r.ok), None)
+    return None if found is None else structures.add(conventional(found), phase["formula"])
+
+
+def _shares(phases: Sequence[Mapping[str, Any]], elements: Sequence[str]) -> Floats:
+    return np.array([[p["composition"][e] for e in elements] for p in phases], dtype=float)
+
+
+def _line(phases: Sequence[Mapping[str, Any]], element: str) -> Section:
+    stable = sorted(
+        (p["composition"][element], 1e3 * p["formation"]) for p in phases if p["stable"]
+    )
+    hull = sections.curve("convex hull", [x for x, _ in stable], [y for _, y in stable])
+    return sections.plot(
+        "phases", [hull, sections.points("x", "formation")], title="Convex hull",
+        x=sections.axis(f"share of {element}", limits=(-0.03, 1.03)), colors=["stable", "above"],
+        y=sections.axis("formation enthalpy, meV/atom"),
+        caption="The lowest crystal of each composition. Those on the hull do not decompose. "
+        "A click shows a crystal.",
+    )  # fmt: skip
+
+
+def _triangle(elements: Sequence[str]) -> Section:
+    around = _CORNERS[[0, 1, 2, 0]]
+    edge = sections.curve(" – ".join(elements), around[:, 0].tolist(), around[:, 1].tolist())
+    return sections.plot(
+        "phases", [edge, sections.points("x", "y")], title="Convex hull", square=True,
+        x=sections.axis("", limits=(-0.05, 1.05)), y=sections.axis("", limits=(-0.1, 1.0)),
+        colors=["stable", "above", "formation"],
+        caption=f"Corners: {elements[0]} left, {elements[1]} right, {elements[2]} at the top. A "
+        "click shows a crystal.",
+    )  # fmt: skip
+
+
+def _table(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None]) -> Section:
+    heads = [
+        "phase", "formation, meV/atom", "above the hull, meV/atom", "space group", "atoms",
+        "relaxed",
+    ]  # fmt: skip
+    order = sorted(range(len(phases)), key=lambda k: phases[k]["above_hull"])
+    rows = [
+        [
+            phases[k]["formula"], 1e3 * phases[k]["formation"], 1e3 * phases[k]["above_hull"],
+            phases[k]["space_group"], phases[k]["atoms"], "yes" if phases[k]["relaxed"] else "no",
+        ]
+        for k in order
+    ]  # fmt: skip
+    return sections.table(
+        heads, rows, title="Phases", structures=[numbers[k] for k in order],
+        digits=(None, 1, 1, None, 0, None),
+    )  # fmt: skip
+
+
+def _gallery(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None]) -> Section:
+    items: list[Section] = []
+    for phase, number in zip(phases, numbers, strict=True):
+        if phase["stable"] and number is not None and len(items) < _GALLERY:
+            facts = [
+                ("formation", f"{1e3 * phase['formation']:.1f} meV/atom"),
+                ("space group", phase["space_group"]),
+            ]
+            items.append(sections.item(number, phase["formula"], facts))
+    return sections.gallery(items, title="Stable phases", empty="None of this search.")
