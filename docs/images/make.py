@@ -1,8 +1,8 @@
 """The pictures of the tutorials, from the directories in which their pages were run.
 
-    python tests/docs/doc_pages.py docs/tutorials/first_search.md PAGES/first_search
-    ... (one directory per page, named like the page)
-    python docs/images/make.py PAGES
+python tests/docs/doc_pages.py docs/tutorials/first_search.md PAGES/first_search
+... (one directory per page, named like the page)
+python docs/images/make.py PAGES
 """
 
 from __future__ import annotations

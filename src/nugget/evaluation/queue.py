@@ -204,6 +204,6 @@ class EvaluationQueue:
 def _no_more_work(error: BaseException) -> NuggetError:
     text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")
     return NuggetError(
-        f"The executor takes no more work ({text}). What is in flight has been written down: resume "
-        "the search with a new executor."
+        f"The executor takes no more work ({text}). What is in flight has been written down: "
+        "resume the search with a new executor."
     )
