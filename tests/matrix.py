@@ -19,8 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / ".venv-matrix"
 TESTS = (
-    "gp", "descriptors", "structures", "relax", "generators", "cli/test_help.py", "test_potential.py",
-    "test_modelfile.py", "test_calculators.py", "evaluation/test_engines.py", "search/test_loop.py",
+    "gp", "descriptors", "structures", "relax", "generators", "cli/test_help.py",
+    "test_potential.py", "test_modelfile.py", "test_calculators.py", "evaluation/test_engines.py",
+    "search/test_loop.py",
 )  # fmt: skip
 TOOLS = ("pytest", "pytest-xdist", "hypothesis")
 
