@@ -43,6 +43,7 @@ def evaluate(
     ] = None,
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
+    threads: opt.Threads = 0,
     trust: opt.Trust = False,
     allow_training: opt.AllowTraining = False,
     force: Force = False,
@@ -61,6 +62,7 @@ def evaluate(
     """
     import numpy as np
 
+    from nugget import set_threads
     from nugget.calibration import components, residuals, sigma_bins
     from nugget.cli._labels import refuse_training
     from nugget.modelfile.file import load
@@ -71,6 +73,7 @@ def evaluate(
     for file in files:
         if plot is not None and plot.exists():
             refuse_existing(file, force)
+    set_threads(threads)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)

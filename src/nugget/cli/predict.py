@@ -39,6 +39,7 @@ def predict(
         float | None,
         typer.Option(help="Intervals that hold such a share of labels, as 0.9.", metavar="SHARE"),
     ] = None,
+    threads: opt.Threads = 0,
     trust: opt.Trust = False,
     force: Force = False,
     json: opt.Json = False,
@@ -78,6 +79,7 @@ def predict(
             energies_uncertainty=per_atom,
             forces_uncertainty=force_uncertainty,
             progress=step,
+            threads=threads,
         )
     errors = errors_of(images, found)
     if output is not None:
