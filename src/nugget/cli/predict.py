@@ -39,6 +39,7 @@ def predict(
         float | None,
         typer.Option(help="Intervals that hold such a share of labels, as 0.9.", metavar="SHARE"),
     ] = None,
+    threads: opt.Threads = 0,
     trust: opt.Trust = False,
     force: Force = False,
     json: opt.Json = False,
@@ -80,6 +81,7 @@ def predict(
             forces_uncertainty=force_uncertainty,
             stress_uncertainty=stress,
             progress=step,
+            threads=threads,
         )
     errors = errors_of(images, found)
     if output is not None:
