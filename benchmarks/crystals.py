@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 from ase.build import bulk
+from ase.io import read
 from ase.spacegroup import crystal
 from ase.units import GPa
 from threadpoolctl import threadpool_limits
@@ -36,6 +37,7 @@ from nugget.search.reference import is_found
 from nugget.search.system import CRYSTAL_GENERATORS
 from nugget.structures.symmetry import space_group_of
 
+REFERENCES = Path(__file__).parent / "references"
 LJ = {"sigma": 2.5, "epsilon": 1.0, "rc": 7.5, "smooth": True}
 
 
@@ -54,6 +56,8 @@ SYSTEMS: dict[str, tuple[str, Any, str, dict[str, Any], Callable[[], list[Atoms]
     ),
     "Cu3Au-4": ("Cu3Au", 1, "emt", {}, lambda: [l12()]),
     "Cu3Au-8": ("Cu3Au", 2, "emt", {}, lambda: [l12()]),
+    # The three lowest of all decorations of fcc cells, within 0.9 meV/atom: Cmcm, Cmmm and C2/m.
+    "Cu2Au-6": ("Cu2Au", 2, "emt", {}, lambda: read(REFERENCES / "emt-cu2au.extxyz", ":")),
     "MgO": ("MgO", 4, "gfn1-xtb", {}, lambda: [bulk("MgO", "rocksalt", a=4.2)]),
 }  # fmt: skip
 
@@ -120,7 +124,7 @@ def search(
     }  # fmt: skip
 
 
-def pressure_series(pressures: Sequence[int], seed: int) -> list[dict[str, Any]]:
+def pressure_series(pressures: Sequence[int], seed: int, budget: int) -> list[dict[str, Any]]:
     """Enthalpies of silicon with Tersoff: diamond and a denser rival, from searches and by hand."""
     rows = []
     task = Task("tersoff", {}, stress=True)
@@ -144,7 +148,7 @@ def pressure_series(pressures: Sequence[int], seed: int) -> list[dict[str, Any]]
         }
         config = make_config(settings)
         learner = Learner(config, make_problem(config.system, Path()))
-        for k in range(60):
+        for k in range(budget):
             proposal = learner.propose(k)
             if proposal is None:
                 break
@@ -157,7 +161,7 @@ def pressure_series(pressures: Sequence[int], seed: int) -> list[dict[str, Any]]
         ]
         end = min(ends, key=lambda one: learner.goal.value(one.atoms, one.energy))
         row = {
-            "GPa": gpa, "seed": seed, "by_hand": by_hand,
+            "GPa": gpa, "seed": seed, "budget": budget, "by_hand": by_hand,
             "lowest_by_hand": min(by_hand, key=by_hand.__getitem__),
             "search": (end.energy + gpa * GPa * end.atoms.get_volume()) / len(end.atoms),
             "space_group": space_group_of(end.atoms),
@@ -204,7 +208,7 @@ def main() -> None:
         if args.pressure:
             found = []
             for seed in range(*args.seeds):
-                found += pressure_series(args.pressures, seed)
+                found += pressure_series(args.pressures, seed, args.budget)
         else:
             found = []
             for groups in {"yes": [True], "no": [False], "both": [True, False]}[args.groups]:
