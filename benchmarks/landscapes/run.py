@@ -176,23 +176,28 @@ def figure(rows: list[dict[str, Any]], path: Path) -> None:
     columns = min(4, len(names))
     lines = -(-len(names) // columns)
     fig, axes = plt.subplots(lines, columns, figsize=(3 * columns, 2.4 * lines), squeeze=False)
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
     for ax, name in zip(axes.flat, names, strict=False):
         own = [row for row in rows if row["system"] == name]
-        end = max(row["evaluations"] for row in own)
-        for variant in dict.fromkeys(row["variant"] for row in own):
+        end = 1.05 * max(row["evaluations"] for row in own)
+        for k, variant in enumerate(variants):
             some = [row for row in own if row["variant"] == variant]
             hits = sorted(row["evaluations"] for row in some if row["found"])
-            share = [k / len(some) for k in range(len(hits) + 1)]
-            ax.step([0, *hits, end], [*share, share[-1]], where="post", label=variant)
-        ax.set(title=name, ylim=(0, 1.02), xlim=(0, end))
+            share = [j / max(len(some), 1) for j in range(len(hits) + 1)]
+            style = {"color": f"C{k}", "linestyle": ("-", "--", ":")[k % 3], "label": variant}
+            if some:
+                ax.step([0, *hits, end], [*share, share[-1]], where="post", **style)
+        ax.set(title=name, ylim=(-0.03, 1.05), xlim=(0, end))
     for ax in axes[-1]:
         ax.set_xlabel("evaluations")
     for ax in axes[:, 0]:
         ax.set_ylabel("share found")
     for ax in axes.flat[len(names) :]:
         ax.set_visible(False)
-    axes.flat[0].legend(fontsize=8)
-    fig.tight_layout()
+    found = [ax.get_legend_handles_labels() for ax in axes.flat]
+    labelled = {text: line for one in found for line, text in zip(*one, strict=True)}
+    fig.tight_layout(rect=(0, 0.12 / lines, 1, 1))
+    fig.legend(list(labelled.values()), list(labelled), loc="lower center", ncols=len(labelled))
     fig.savefig(path, dpi=150)
 
 
