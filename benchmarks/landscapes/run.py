@@ -177,26 +177,31 @@ def figure(rows: list[dict[str, Any]], path: Path) -> None:
     names = list(dict.fromkeys(row["system"] for row in rows))
     columns = min(4, len(names))
     lines = -(-len(names) // columns)
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
     with drawing() as theme:
         fig = Figure(figsize=(PAGE * max(columns, 2) / 4, 1.9 * lines), layout="constrained")
         axes = fig.subplots(lines, columns, squeeze=False)
         for ax, name in zip(axes.flat, names, strict=False):
             own = [row for row in rows if row["system"] == name]
-            end = max(row["evaluations"] for row in own)
-            for k, variant in enumerate(dict.fromkeys(row["variant"] for row in own)):
+            end = 1.05 * max(row["evaluations"] for row in own)
+            for k, variant in enumerate(variants):
                 some = [row for row in own if row["variant"] == variant]
                 hits = sorted(row["evaluations"] for row in some if row["found"])
-                share = [j / len(some) for j in range(len(hits) + 1)]
-                x, y = [0, *hits, end], [*share, share[-1]]
-                ax.step(x, y, where="post", label=variant, color=theme.colour(k))
-            ax.set(title=name, ylim=(0, 1.02), xlim=(0, end))
+                share = [j / max(len(some), 1) for j in range(len(hits) + 1)]
+                style = {"color": theme.colour(k), "linestyle": ("-", "--", ":")[k % 3]}
+                if some:
+                    x, y = [0, *hits, end], [*share, share[-1]]
+                    ax.step(x, y, where="post", label=variant, **style)
+            ax.set(title=name, ylim=(-0.03, 1.05), xlim=(0, end))
         for ax in axes[-1]:
             ax.set_xlabel("evaluations")
         for ax in axes[:, 0]:
             ax.set_ylabel("share found")
         for ax in axes.flat[len(names) :]:
             ax.remove()
-        axes.flat[0].legend()
+        found = [ax.get_legend_handles_labels() for ax in axes.flat[: len(names)]]
+        labelled = {text: line for one in found for line, text in zip(*one, strict=True)}
+        fig.legend(labelled.values(), labelled, loc="outside lower center", ncols=len(labelled))
         finish(fig, axes.flat[: len(names)] if len(names) > 1 else ())
     fig.savefig(path, dpi=200)
 
