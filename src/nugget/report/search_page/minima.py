@@ -78,6 +78,15 @@ class Lowest:
         return sorted(best.values(), key=lambda one: one.value)[: self.count]
 
 
+def lowest(
+    records: Sequence[Record], steps: Sequence[PolishStep], goal: Goal, count: int = COUNT
+) -> list[Low]:
+    """The lowest ones of a whole search."""
+    made = Lowest(goal, count)
+    made.add(records)
+    return made.chosen(records, steps)
+
+
 def symmetry(atoms: Atoms) -> tuple[str, str]:
     """What it is called, and the symbol; empty where there is none to look for."""
     if len(atoms) > MOST_ATOMS or not np.isfinite(atoms.positions).all():
