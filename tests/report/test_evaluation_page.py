@@ -52,9 +52,9 @@ def test_numbers(found):
     spec = spec_of(evaluation_page(found, "a model", "nugget evaluate"))
     error = np.abs(found.error)
     cards = {label: value for label, value, _ in spec["sections"][0]["items"]}
-    assert cards["energies, MAE"] == f"{1e3 * error.mean():.1f} meV/atom"
-    share = np.mean(error <= found.energies.y_std)
-    assert cards["energies within σ"] == f"{share:.0%}"
+    assert cards["energies, MAE"] == f"{1e3 * error.mean():.3g} meV/atom"
+    share = [np.mean(error <= k * found.energies.y_std) for k in (1, 2)]
+    assert cards["energies within σ, 2σ"] == f"{share[0]:.0%}, {share[1]:.0%}"
     assert np.allclose(values_of(spec, "structures", "true"), found.energies.y_true, atol=1e-5)
     assert np.allclose(values_of(spec, "structures", "std"), found.energies.y_std, atol=1e-5)
     force = found.parts["force"]

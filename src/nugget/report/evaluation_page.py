@@ -20,7 +20,7 @@ from nugget.report.evaluation_rows import POINTS, Evaluation, Rows
 from nugget.report.page import column, page, sections
 from nugget.report.page.sections import Section
 
-_UNITS = {"force": ("force", "eV/Å"), "stress": ("stress", "eV/Å³")}
+_UNITS = {"force": ("forces", "eV/Å"), "stress": ("stress", "eV/Å³")}
 _GROUPS = {"formula": "composition", "kind": "kind of structure", "size": "number of atoms"}
 
 
@@ -52,18 +52,17 @@ def evaluation_page(found: Evaluation, title: str, command: str = "") -> str:
 
 
 def _figures(found: Evaluation) -> Section:
-    error, std = np.abs(found.error), found.energies.y_std
-    items = [
-        ("energies, MAE", f"{1e3 * error.mean():.1f} meV/atom", "mean absolute error"),
-        ("energies within σ", f"{np.mean(error <= std):.0%}", "68 % if honest"),
-        ("energies within 2σ", f"{np.mean(error <= 2 * std):.0%}", "95 % if honest"),
-    ]
+    judged = {"energies": ("meV/atom", 1e3, np.abs(found.error), found.energies.y_std)}
     for kind, part in found.parts.items():
         name, unit = _UNITS[kind]
-        error = np.abs(part.y_pred - part.y_true)
-        share = [np.mean(error <= k * part.y_std) for k in (1, 2)]
-        items.append((f"{name}, MAE", f"{error.mean():.3g} {unit}", "by component"))
-        items.append((f"{name} within σ, 2σ", f"{share[0]:.0%}, {share[1]:.0%}", "by component"))
+        judged[name] = (unit, 1.0, np.abs(part.y_pred - part.y_true), part.y_std)
+    items = []
+    for name, (unit, factor, error, std) in judged.items():
+        note = "mean absolute error" if name == "energies" else "by component"
+        shares = [np.mean(error <= k * std) for k in (1, 2)]
+        items.append((f"{name}, MAE", f"{factor * error.mean():.3g} {unit}", note))
+        words = f"{shares[0]:.0%}, {shares[1]:.0%}"
+        items.append((f"{name} within σ, 2σ", words, "68 %, 95 % if honest"))
     return sections.figures(items)
 
 

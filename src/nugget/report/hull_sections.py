@@ -116,10 +116,17 @@ def _line(phases: Sequence[Mapping[str, Any]], element: str) -> Section:
     return sections.plot(
         "phases", [hull, sections.points("x", "formation")], title="Convex hull",
         x=sections.axis(f"share of {element}", limits=(-0.03, 1.03)), colors=["stable", "above"],
-        y=sections.axis("formation enthalpy, meV/atom"),
+        y=sections.axis("formation enthalpy, meV/atom", limits=(None, _ceiling(phases))),
         caption="The lowest crystal of each composition. Those on the hull do not decompose. "
         "A click shows a crystal.",
     )  # fmt: skip
+
+
+def _ceiling(phases: Sequence[Mapping[str, Any]]) -> float:
+    """Crystals far above the hull, not relaxed as yet, are at the edge of the plot."""
+    formation = 1e3 * np.array([phase["formation"] for phase in phases])
+    ceiling = max(30.0, -5 * formation.min(), 3 * float(np.median(np.abs(formation))))
+    return float(min(1.1 * max(formation.max(), 5.0), ceiling))
 
 
 def _triangle(elements: Sequence[str]) -> Section:
