@@ -21,6 +21,9 @@ def test_a_factor_begins_with_its_start() -> None:
         online = online.update(0.0, 1.0, float(rng.normal()))
     assert 0.8 < online.scale < 1.5  # forgets the start
     assert OnlineScale.from_dict(online.to_dict()) == online
+    plain = OnlineScale(prior_weight=0.0, robust=False, z=(1.0, 1.0, 1.0, 5.0))
+    assert plain.scale == pytest.approx(np.sqrt(7.0))
+    assert OnlineScale.from_dict(plain.to_dict()) == plain
     with pytest.raises(NuggetError, match="start"):
         OnlineScale(start=0.0)
 
