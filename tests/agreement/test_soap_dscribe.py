@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.build import bulk
 from dscribe.descriptors import SOAP as Referee
 from systems import species_of
 
@@ -44,3 +45,33 @@ def test_other_widths_and_cutoffs_agree_too() -> None:
         expected = referee.create(atoms)
         values = SOAP(["Au"], cutoff, 6, 4, sigma).compute(atoms).values
         assert np.linalg.norm(values - expected) <= 1e-8 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("compression", ["mu1nu1", "mu2"])
+@pytest.mark.parametrize(("n_max", "l_max"), [(3, 2), (5, 4)])
+def test_compressed_features_are_those_of_dscribe(compression: str, n_max: int, l_max: int):
+    rng = np.random.default_rng(4)
+    cluster = Atoms("Cu4Pt3Au4", 1.9 * rng.normal(size=(11, 3)))
+    crystal = bulk("Cu", cubic=True)
+    crystal.symbols[1:3] = ["Pt", "Au"]
+    crystal.rattle(0.1, seed=1)
+    elements = ["Cu", "Pt", "Au"]
+    ours = SOAP(elements, 5.0, n_max, l_max, compression=compression)
+    for atoms in (cluster, crystal):
+        theirs = Referee(
+            species=elements, r_cut=5.0, n_max=n_max, l_max=l_max, sigma=1.0,
+            weighting={"function": "poly", "r0": 5.0, "c": 1, "m": 2},
+            periodic=bool(atoms.pbc.any()),
+            compression={"mode": compression, "species_weighting": None},
+        ).create(atoms)  # fmt: skip
+        np.testing.assert_allclose(ours.compute(atoms).values, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_compressed_features_grow_with_elements_as_they_should():
+    counts = {
+        mode: [
+            SOAP(e, 5.0, compression=mode).n_features for e in (["H"], ["H", "C"], ["H", "C", "O"])
+        ]
+        for mode in ("off", "mu1nu1", "mu2")
+    }
+    assert counts == {"off": [18, 63, 135], "mu1nu1": [27, 54, 81], "mu2": [18, 18, 18]}

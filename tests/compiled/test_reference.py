@@ -147,7 +147,8 @@ def forward_args(soap: SOAP, images: list[Atoms]) -> tuple[Any, ...]:
     p = find_pairs(batch, soap.cutoff + 0.7)  # some are beyond the cutoff
     return (
         batch.positions, batch.numbers, t.index, p.i, p.j, p.shift, t.radial, t.centre, t.norm,
-        float(soap.cutoff), t.degrees, t.radials, len(soap.species), t.factor,
+        float(soap.cutoff), t.degrees, t.radials, t.n_channels, t.factor,
+        t.blocks,
     )  # fmt: skip
 
 
@@ -163,10 +164,12 @@ SOME = {
 }
 
 
+@pytest.mark.parametrize("compression", ["off", "mu1nu1", "mu2"])
 @pytest.mark.parametrize("name", [*SOME, *SYSTEMS])
-def test_soap(name: str):
+def test_soap(name: str, compression: str):
     images = [atoms.copy() for atoms in (SOME | SYSTEMS)[name]]
-    soap = SOAP(sorted({s for atoms in images for s in atoms.symbols}), 4.0)
+    elements = sorted({s for atoms in images for s in atoms.symbols})
+    soap = SOAP(elements, 4.0, compression=compression)
     t, args = soap._tables, forward_args(soap, images)
     compare(_loops.forward, *args)
     species, _, c, _, values = _loops.forward(*args)
@@ -176,6 +179,7 @@ def test_soap(name: str):
     compare(
         _loops.backward, grad, c, t.factor, batch.positions, species, batch.offsets, pairs.offsets,
         pairs.i, pairs.j, pairs.shift, t.radial, t.norm, float(soap.cutoff), t.degrees, t.radials,
+        t.blocks,
     )  # fmt: skip
     compare(
         _jacobian.jacobian, c, batch.positions, species, pairs.i, pairs.j, pairs.shift, t.radial,

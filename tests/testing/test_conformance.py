@@ -28,7 +28,8 @@ CUAU = ("Cu", "Au")
 GOOD = {
     testing.check_kernel: [RBF(1.3, 2.0), RBF(20, 1), Matern52(1.2, 3.0)],
     testing.check_descriptor: [
-        SOAP(CUAU, 5.0), SOAP(["C", "H", "O"], 4.0, 4, 3), RadialShells(CUAU)
+        SOAP(CUAU, 5.0), SOAP(CUAU, 5.0, compression="mu1nu1"), SOAP(CUAU, 5.0, compression="mu2"),
+        SOAP(["C", "H", "O"], 4.0, 4, 3), RadialShells(CUAU)
     ],
     testing.check_uncertainty: [
         LabelNoise(), LabelNoise(members=20), ProjectedProcess(),

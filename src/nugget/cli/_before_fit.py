@@ -53,13 +53,19 @@ def warn_if_few(images: list[Atoms]) -> None:
         )
 
 
-def announce(potential: Potential, images: list[Atoms], forces: bool | None, anyway: bool) -> None:
+def announce(
+    potential: Potential,
+    images: list[Atoms],
+    forces: bool | None,
+    anyway: bool,
+    stream: bool = False,
+) -> None:
     """Say what a large fit will take; refuse one that the memory cannot hold."""
     with_forces = forces is not False and any(
         atoms.calc is not None and "forces" in atoms.calc.results for atoms in images
     )
     try:
-        size = _estimate.measure(potential, images, with_forces)
+        size = _estimate.measure(potential, images, with_forces, stream)
     except NuggetError:
         return  # bad structures: the fit names them by their numbers in DATA, not in a sample
     found, memory = _estimate.estimate_fit(size, _estimate.speed()), _estimate.available_memory()
@@ -71,6 +77,7 @@ def announce(potential: Potential, images: list[Atoms], forces: bool | None, any
         few = _estimate.points_that_fit(size, 0.9 * memory)
         hint = f"--points {few}" if few >= 10 else "fewer structures"
         also = ", --no-forces" if with_forces else ""
+        also += "" if stream else ", --stream"
         raise NuggetError(
             f"{what}, but only {memory / 1e9:.2g} GB are free: try {hint}{also}, or --anyway."
         )

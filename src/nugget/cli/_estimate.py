@@ -23,6 +23,7 @@ _GROWTH = 0.3
 _SAMPLE = 1000  # environments that are looked at
 # Copies of the label rows at the peak: parts, their concatenation, scaled rows, the store.
 _COPIES = 4.5
+_STREAMED = 2 * 2048  # label rows that a streamed fit holds: two pieces
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class FitSize:
     members: int = 0
     greedy: bool = True  # pivoted Cholesky, which keeps a factor of all environments
     largest_pairs: int = 0  # of one structure
+    structures: int = 0
+    stream: bool = False  # label rows are made and dropped piece by piece
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,13 @@ def estimate_fit(size: FitSize, gflops: float = 20.0) -> Estimate:
     """
     n, p, f, m = size.environments, size.labels, size.features, size.points
     with_forces = p > 0 and size.largest_pairs > 0
+    held, seen = (min(p, _STREAMED), min(n, 10 * m)) if size.stream else (p, n)
     floats = (
-        _COPIES * p * m
+        _COPIES * held * m
         + 8.0 * m * m
-        + 6.0 * n * f
-        + (n * m if size.greedy else 0)
+        + 6.0 * seen * f
+        + (seen * m if size.greedy else 0)
+        + (float(size.structures) * m if size.stream else 0)  # rows of energies are kept
         + 3.0 * p * size.members
         + (6.0 * size.largest_pairs * (2 * f + m) if with_forces else 0)
     )
@@ -74,7 +79,9 @@ def estimate_fit(size: FitSize, gflops: float = 20.0) -> Estimate:
     return Estimate(8.0 * floats, seconds)
 
 
-def measure(potential: Potential, images: Sequence[Atoms], forces: bool) -> FitSize:
+def measure(
+    potential: Potential, images: Sequence[Atoms], forces: bool, stream: bool = False
+) -> FitSize:
     """The size of a fit, from a sample of the structures."""
     from nugget.gp.inducing import PivotedCholesky
     from nugget.gp.points import Points
@@ -105,6 +112,8 @@ def measure(potential: Potential, images: Sequence[Atoms], forces: bool) -> FitS
         members=int(getattr(potential.uncertainty, "members", None) or 0),
         greedy=greedy,
         largest_pairs=int(per_structure.max()) if forces else 0,
+        structures=len(batch),
+        stream=stream,
     )
 
 

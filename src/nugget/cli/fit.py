@@ -75,6 +75,12 @@ def fit(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Begin even if memory will not suffice.")
     ] = False,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="Bounded memory, for large DATA; error bars stay as they are."
+        ),
+    ] = False,
     threads: opt.Threads = 0,
     force: Force = False,
     json: opt.Json = False,
@@ -131,11 +137,11 @@ def fit(
     with progress("Fitting", not json) as step:
         tell = getattr(step, "phase", lambda name: None)
         potential = make_potential(settings, images, forces, kinds[uncertainty](), tell)
-        announce(potential, images, forces, anyway)
+        announce(potential, images, forces, anyway, stream)
         potential.fit(
             images, forces, stress, step,
-            calibrate="loo" if uncertainty == "posterior" and not few else None,
-            choose_noise=settings.noise_is_free,
+            calibrate="loo" if uncertainty == "posterior" and not few and not stream else None,
+            choose_noise=settings.noise_is_free and not stream, stream=stream,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     report = _report(potential, images, output, seconds, not json)

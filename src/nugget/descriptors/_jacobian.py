@@ -42,6 +42,7 @@ def jacobian(
     l_max = len(factor) - 1
     n_species, width = c.shape[1], (n_max + 3) // 4 * 4
     n_nu = n_species * n_max
+    has_total = feature[0, 0, 0] < 0  # then features are products with the last channel only
     n_lm = (l_max + 1) ** 2
     inverse_step = len(table) / cutoff
     # Room for all pairs. Counting those within the cutoff beforehand would have to round as
@@ -98,11 +99,16 @@ def jacobian(
                                     target = product[n, kind * n_max : (kind + 1) * n_max]
                                     for v in range(n_max):
                                         target[v] += left * line[v]
-                        for n in range(n_max):
-                            own = slot + n
-                            for v in range(n_nu):
-                                f = feature[degree, min(own, v), max(own, v)]
-                                out[row, axis, f] += product[n, v]
-                            # c² has twice the slope; the loop above met ν = ν' once.
-                            out[row, axis, feature[degree, own, own]] += product[n, own]
+                        # A neighbour is in its own channel and, if there is one, in the total.
+                        for at in range(slot, n_nu, n_nu - n_max - slot if has_total else n_nu):
+                            for n in range(n_max):
+                                own = at + n
+                                for v in range(n_nu):
+                                    f = feature[degree, min(own, v), max(own, v)]
+                                    if f >= 0:
+                                        out[row, axis, f] += product[n, v]
+                                # c² has twice the slope; the loop above met ν = ν' once.
+                                f = feature[degree, own, own]
+                                if f >= 0:
+                                    out[row, axis, f] += product[n, own]
                 row += 1

@@ -23,7 +23,12 @@ from nugget.descriptors._basis import (
     next_four,
     radial_value,
 )
-from nugget.descriptors._power import power_spectrum, power_spectrum_vjp
+from nugget.descriptors._power import (
+    add_total,
+    add_total_vjp,
+    power_spectrum,
+    power_spectrum_vjp,
+)
 
 _AT_A_TIME = 2**15  # gradients by coefficients that are made together
 
@@ -42,17 +47,24 @@ def forward(
     cutoff: float,
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
-    n_species: int,
+    n_channels: int,
     factor: Floats,
+    blocks: Ints,
 ) -> tuple[Ints, int, Floats, int, Floats]:
-    """Pairs to features in one call: for a small cluster calls cost time."""
+    """Pairs to features in one call: for a small cluster calls cost time.
+
+    `known` has the channel of every element; a feature belongs to one of `blocks`, pairs of
+    channels. A first block of two different channels says that the last channel is the total.
+    """
     species, missing = lookup(known, numbers)
     if missing >= 0:
         return species, missing, np.empty((0, 0, 0)), -1, np.empty((0, 0))
     c, close = coefficients(
-        positions, species, i, j, shift, table, centre, norm, cutoff, degrees, radials, n_species
+        positions, species, i, j, shift, table, centre, norm, cutoff, degrees, radials, n_channels
     )
-    return species, missing, c, close, power_spectrum(c, factor, radials)
+    if blocks[0, 0] != blocks[0, 1]:
+        add_total(c)
+    return species, missing, c, close, power_spectrum(c, factor, radials, blocks)
 
 
 @njit(reference=_reference.backward, fastmath=FAST)
@@ -72,6 +84,7 @@ def backward(
     cutoff: float,
     degrees: tuple[int, ...],
     radials: tuple[int, ...],
+    blocks: Ints,
 ) -> tuple[Floats, Floats]:
     """Features to positions: ∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3).
 
@@ -85,10 +98,12 @@ def backward(
     s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n_structures:
         end = part_end(offsets, s, rows)
+        bar = power_spectrum_vjp(c, grad, factor, radials, blocks, offsets[s], offsets[end])
+        if blocks[0, 0] != blocks[0, 1]:
+            add_total_vjp(bar)
         coefficients_vjp(
-            power_spectrum_vjp(c, grad, factor, radials, offsets[s], offsets[end]),
-            positions, species, offsets, pair_offsets, s, end, i, j, shift, table, norm, cutoff,
-            degrees, radials, by_position, strain,
+            bar, positions, species, offsets, pair_offsets, s, end, i, j, shift, table, norm,
+            cutoff, degrees, radials, by_position, strain,
         )  # fmt: skip
         s = end
     return by_position, strain

@@ -87,16 +87,15 @@ def harmonics(d: Floats, l_max: int, norm: Floats) -> tuple[Floats, Floats]:
     return solid, gradient
 
 
-def _blocks(n_species: int, l_max: int, n_max: int) -> Iterator[tuple[int, int, int, Ints, Ints]]:
-    """DScribe's order of features: species a ≤ b, l, then n and n' (n ≤ n' within a species)."""
-    for a in range(n_species):
-        for b in range(a, n_species):
-            for degree in range(l_max + 1):
-                if a == b:
-                    n, k = np.triu_indices(n_max)
-                else:
-                    n, k = (index.ravel() for index in np.indices((n_max, n_max)))
-                yield a, b, degree, n, k
+def _blocks(blocks: Ints, l_max: int, n_max: int) -> Iterator[tuple[int, int, int, Ints, Ints]]:
+    """DScribe's order of features: channels, l, then n and n' (n ≤ n' within a channel)."""
+    for a, b in blocks:
+        for degree in range(l_max + 1):
+            if a == b:
+                n, k = np.triu_indices(n_max)
+            else:
+                n, k = (index.ravel() for index in np.indices((n_max, n_max)))
+            yield a, b, degree, n, k
 
 
 def _split(c: Floats, l_max: int) -> Floats:
@@ -108,7 +107,7 @@ def _split(c: Floats, l_max: int) -> Floats:
 def forward(
     positions: Floats, numbers: Ints, known: Ints, i: Ints, j: Ints, shift: Floats, table: Floats,
     centre: Floats, norm: Floats, cutoff: float, degrees: Sequence[int], radials: Sequence[int],
-    n_species: int, factor: Floats,
+    n_channels: int, factor: Floats, blocks: Ints,
 ) -> tuple[Ints, int, Floats, int, Floats]:  # fmt: skip
     """Species, the first unknown atom, c, the first pair that is too close, and features."""
     l_max, n_max = len(degrees) - 1, len(radials)
@@ -116,18 +115,20 @@ def forward(
     if (species < 0).any():
         return species, int(np.argmax(species < 0)), np.empty((0, 0, 0)), -1, np.empty((0, 0))
     p = _pairs(positions, i, j, shift, table, norm, cutoff, l_max)
-    c = np.zeros((len(positions), n_species, *p.h.shape[1:]))
+    c = np.zeros((len(positions), n_channels, *p.h.shape[1:]))
     c[np.arange(len(c)), species, 0, :n_max] = centre * norm[0]
     a, b, pair = i[p.kept], j[p.kept], p.h * p.solid[:, :, None]
     np.add.at(c, (a, species[b]), pair)
     np.add.at(c, (b, species[a]), p.sign * pair)
+    if blocks[0, 0] != blocks[0, 1]:  # the last channel is the sum of the others
+        c[:, -1] = c[:, :-1].sum(axis=1)
     x = []
-    for s, t, degree, n, k in _blocks(n_species, l_max, n_max):
+    for s, t, degree, n, k in _blocks(blocks, l_max, n_max):
         first, second = _of(c, s, degree), _of(c, t, degree)
         x.append(factor[degree] * np.einsum("imf,imf->if", first[..., n], second[..., k]))
     r = np.sqrt(np.sum((positions[j] + shift - positions[i]) ** 2, axis=1))
     close = int(np.argmax(r < TOO_CLOSE)) if (r < TOO_CLOSE).any() else -1
-    flat = c.reshape(len(c), n_species, c.shape[2] * c.shape[3])
+    flat = c.reshape(len(c), n_channels, c.shape[2] * c.shape[3])
     return species, -1, flat, close, np.concatenate(x, axis=1)
 
 
@@ -136,10 +137,12 @@ def _of(c: Floats, kind: int, degree: int) -> Floats:
     return c[..., kind, degree * degree : (degree + 1) * (degree + 1), :]
 
 
-def _power_spectrum_vjp(c: Floats, grad: Floats, factor: Floats, n_max: int) -> Floats:
+def _power_spectrum_vjp(
+    c: Floats, grad: Floats, factor: Floats, n_max: int, blocks: Ints
+) -> Floats:
     """∂/∂c of Σ grad·x, (R, atom, species, lm, n): each of the two c of a product in turn."""
     bar, f = np.zeros((len(grad), *c.shape)), 0
-    for a, b, degree, n, k in _blocks(c.shape[1], len(factor) - 1, n_max):
+    for a, b, degree, n, k in _blocks(blocks, len(factor) - 1, n_max):
         g = np.zeros((*grad.shape[:2], n_max, n_max))
         g[:, :, n, k] = factor[degree] * grad[:, :, f : f + len(n)]
         first, second = (_of(c, kind, degree)[..., :n_max] for kind in (a, b))
@@ -152,7 +155,7 @@ def _power_spectrum_vjp(c: Floats, grad: Floats, factor: Floats, n_max: int) -> 
 def backward(
     grad: Floats, c: Floats, factor: Floats, positions: Floats, species: Ints, offsets: Ints,
     pair_offsets: Ints, i: Ints, j: Ints, shift: Floats, table: Floats, norm: Floats, cutoff: float,
-    degrees: Sequence[int], radials: Sequence[int],
+    degrees: Sequence[int], radials: Sequence[int], blocks: Ints,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """∂/∂positions (R, atoms, 3) and ∂/∂strain (R, structures, 3, 3) of Σ grad·x.
 
@@ -161,7 +164,9 @@ def backward(
     l_max = len(degrees) - 1
     p = _pairs(positions, i, j, shift, table, norm, cutoff, l_max)
     a, b = i[p.kept], j[p.kept]
-    bar = _power_spectrum_vjp(_split(c, l_max), grad, factor, len(radials))
+    bar = _power_spectrum_vjp(_split(c, l_max), grad, factor, len(radials), blocks)
+    if blocks[0, 0] != blocks[0, 1]:
+        bar[:, :, :-1] += bar[:, :, -1:]
     bar = bar[:, a, species[b]] + p.sign * bar[:, b, species[a]]  # (R, P, L, w)
     along = np.einsum("rpln,pln,pl->rp", bar, p.slope, p.solid)
     g = along[..., None] * (p.d / p.r[:, None])
@@ -201,10 +206,12 @@ def jacobian(
     shape = len(centre), (l_max + 1) ** 2, n_species * n_max
     by_species = np.zeros((len(centre), 3, shape[1], n_species, n_max))
     by_species[np.arange(len(centre)), :, :, species[neighbour]] = slope
+    if feature[0, 0, 0] < 0:  # products with the last channel, the total
+        by_species[:, :, :, -1] = slope
     dc = by_species.reshape(shape[0], 3, *shape[1:])  # (P, 3, L, ν) with ν = (species, n)
     c = _split(c, l_max)[centre, ..., :n_max].swapaxes(1, 2).reshape(shape)
     out = np.zeros((len(centre), 3, n_features))
-    n, k = np.triu_indices(n_species * n_max)
+    n, k = np.nonzero(feature[0] >= 0)
     for degree in range(l_max + 1):
         m = slice(degree * degree, (degree + 1) * (degree + 1))
         product = factor[degree] * np.einsum("pamv,pmw->pavw", dc[:, :, m], c[:, m])

@@ -20,6 +20,7 @@ from nugget.registry import registered
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.neighbours import Pairs, find_pairs
 
+COMPRESSIONS = ("off", "mu1nu1", "mu2")
 # Knots of the radial tables per Å at sigma = 1: the interpolation error stays below 1e-11.
 _KNOTS = 25
 
@@ -37,6 +38,9 @@ class SOAP:
     n_max, l_max : numbers of radial functions and highest angular momentum. (3, 2) is quick,
         (8, 6) resolves far more.
     sigma : width of the Gaussian that stands for an atom, in Å.
+    compression : "off" has features for all pairs of elements. "mu1nu1" has products of each
+        element's density with the density of all: as many features per element, whatever the number
+        of elements. "mu2" has the density of all alone. Both as in DScribe.
     """
 
     species: tuple[str, ...]
@@ -44,9 +48,14 @@ class SOAP:
     n_max: int = 3
     l_max: int = 2
     sigma: float = 1.0
+    compression: str = "off"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "species", ordered_species(self.species, "SOAP"))
+        if self.compression not in COMPRESSIONS:
+            raise NuggetError(
+                f"SOAP compression={self.compression!r}: choose among {list(COMPRESSIONS)}."
+            )
         _in_range("cutoff", self.cutoff, 1.0, 50.0, " Å", open_low=True)
         _in_range("sigma", self.sigma, 0.05, 10.0, " Å")
         _in_range("n_max", self.n_max, 1, 20, "", whole=True)
@@ -78,7 +87,7 @@ class SOAP:
         if pairs is None:
             pairs = find_pairs(batch, self.cutoff)
         t = self._tables
-        species, unknown, c, close, values = _loops.forward(
+        channels, unknown, c, close, values = _loops.forward(
             batch.positions,
             batch.numbers,
             t.index,
@@ -91,14 +100,16 @@ class SOAP:
             float(self.cutoff),
             t.degrees,
             t.radials,
-            len(self.species),
+            t.n_channels,
             t.factor,
+            t.blocks,
         )
         if unknown >= 0:
             refuse_element(batch, unknown, self.species)
         if close >= 0 and strict:
             _refuse_coincident(batch, pairs, close)
-        return Environments(self, batch, pairs, species, values, c, close >= 0)
+        species = channels if t.groups is None else t.groups[batch.numbers]
+        return Environments(self, batch, pairs, species, values, c, channels, close >= 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +122,7 @@ class Environments:
     species: Ints  # (n_env,) index of the central species
     values: Floats  # (n_env, f)
     coefficients: Floats = field(repr=False)  # as in _loops
+    channels: Ints = field(repr=False)  # (n_env,) density that each atom belongs to
     has_coincident: bool = False
 
     @property
@@ -145,7 +157,7 @@ class Environments:
             self.coefficients,
             t.factor,
             self.batch.positions,
-            self.species,
+            self.channels,
             self.batch.offsets,
             self.pairs.offsets,
             self.pairs.i,
@@ -156,6 +168,7 @@ class Environments:
             float(soap.cutoff),
             t.degrees,
             t.radials,
+            t.blocks,
         )
         return (positions[0], strain[0]) if single else (positions, strain)
 
@@ -169,6 +182,7 @@ class Environments:
             self.species[atoms],
             self.values[atoms],
             self.coefficients[atoms],
+            self.channels[atoms],
         )
 
     def jacobian(self) -> Jacobian:
@@ -178,7 +192,7 @@ class Environments:
             *_jacobian.jacobian(
                 self.coefficients,
                 self.batch.positions,
-                self.species,
+                self.channels,
                 self.pairs.i,
                 self.pairs.j,
                 self.pairs.shift,
@@ -201,24 +215,32 @@ class _Tables:
     factor: Floats  # π √(8/(2l+1)), (l,)
     degrees: tuple[int, ...]  # 0 … l_max
     radials: tuple[int, ...]  # 0 … n_max − 1
-    feature: Ints  # (l, ν, ν') → index of the feature, DScribe's order
-    index: Ints  # (119,) atomic number → species index, −1 if not described
+    feature: Ints  # (l, ν, ν') → index of the feature in DScribe's order, −1 if there is none
+    index: Ints  # (119,) atomic number → channel, −1 if not described
+    groups: Ints | None  # (119,) atomic number → species index, where channels are others
+    n_channels: int
+    blocks: Ints  # (·, 2) channels whose products are features
 
 
 def _make_tables(soap: SOAP) -> _Tables:
     l_max, n_max = soap.l_max, soap.n_max
     intervals = math.ceil(_KNOTS * soap.cutoff / min(soap.sigma, 1.0))
     table, centre = radial.table(soap.cutoff, soap.sigma, n_max, l_max, intervals)
-    n_nu = len(soap.species) * n_max
-    feature = np.zeros((l_max + 1, n_nu, n_nu), dtype=np.int64)
+    several, index = len(soap.species), species_index(soap.species)
+    blocks = {
+        "off": [(a, b) for a in range(several) for b in range(a, several)],
+        "mu1nu1": [(a, several) for a in range(several)],  # the last channel is the total
+        "mu2": [(0, 0)],
+    }[soap.compression]
+    n_channels = 1 + max(b for _, b in blocks)
+    feature = np.full((l_max + 1, *[n_channels * n_max] * 2), -1, dtype=np.int64)
     count = 0
-    for a in range(len(soap.species)):
-        for b in range(a, len(soap.species)):
-            for degree in range(l_max + 1):
-                for n in range(n_max):
-                    for k in range(n if a == b else 0, n_max):
-                        feature[degree, a * n_max + n, b * n_max + k] = count
-                        count += 1
+    for a, b in blocks:
+        for degree in range(l_max + 1):
+            for n in range(n_max):
+                for k in range(n if a == b else 0, n_max):
+                    feature[degree, a * n_max + n, b * n_max + k] = count
+                    count += 1
     return _Tables(
         radial=aligned(table),
         centre=centre,
@@ -227,7 +249,10 @@ def _make_tables(soap: SOAP) -> _Tables:
         degrees=tuple(range(l_max + 1)),
         radials=tuple(range(n_max)),
         feature=feature,
-        index=species_index(soap.species),
+        index=np.minimum(index, 0) if soap.compression == "mu2" else index,
+        groups=index if soap.compression == "mu2" else None,
+        n_channels=n_channels,
+        blocks=np.array(blocks, dtype=np.int64),
     )
 
 
