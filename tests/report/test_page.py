@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from html.parser import HTMLParser
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from ase.build import bulk, molecule
 
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.data import plain, to_json
+from nugget.report.page.document import SCRIPTS
 
 HOSTILE = "</script><script>alert(1)</script><!-- & \u2028 \udcff"
 
@@ -113,6 +115,14 @@ def test_a_page_asks_nobody():
     assert "http://" not in html
     assert "https://" not in html
     assert "connect-src 'self'" in page("t", [], live={"address": "news"})
+
+
+def test_every_script_is_put_into_pages_and_stays_small():
+    folder = resources.files("nugget.report.page") / "assets"
+    scripts = {file.name: file.read_text() for file in folder.iterdir() if ".js" in file.name}
+    assert set(scripts) == {f"{name}.js" for name in SCRIPTS}
+    assert all(len(text.splitlines()) <= 300 for text in scripts.values())
+    assert all("innerHTML" not in text for text in scripts.values())
 
 
 @pytest.mark.parametrize("kind", ["min", "rms"])
