@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from nugget.cli._common import several
 from nugget.cli._help import flowing
 from nugget.cli._values import engine_options, setting, typed
 from nugget.cli.main import COMMANDS, app
@@ -36,6 +37,12 @@ def test_values_as_users_type_them():
     assert engine_options(["xc=PBE", "kpts=[2,2,2]"]) == {"xc": "PBE", "kpts": [2, 2, 2]}
     with pytest.raises(NuggetError, match="--option xc: write NAME=VALUE"):
         engine_options(["xc"])
+
+
+def test_singular_and_plural():
+    assert several(1, "structure") == "1 structure"
+    assert several(2, "structure") == "2 structures"
+    assert several(0, "time") == "0 times"
 
 
 def test_bare_keys_are_told_their_section():

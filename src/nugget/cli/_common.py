@@ -98,3 +98,8 @@ def progress(label: str, shown: bool = True) -> Iterator[Progress | None]:
 def number(value: float | None, digits: int = 4) -> str:
     """A number for a table, or a dash."""
     return "–" if value is None or value != value else f"{value:.{digits}g}"
+
+
+def several(count: int, thing: str) -> str:
+    """1 structure, 2 structures."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import typer
 
-from nugget.cli._common import emit, facts
+from nugget.cli._common import emit, facts, several
 from nugget.cli._hull import show_hull
 from nugget.errors import NuggetError
 from nugget.evaluation.executors import make_executor
@@ -138,7 +138,7 @@ def compare(directory: Path, json: bool, trust: bool = False) -> None:
     else:
         for text in found.differences:
             typer.echo(text)
-        made = f"{found.proposals} proposals made again"
+        made = f"{several(found.proposals, 'proposal')} made again"
         typer.echo(f"{made}: {'all the same, bit for bit' if found.same else 'not the same'}.")
     if not found.same:
         raise typer.Exit(1)
@@ -222,14 +222,16 @@ def _polished(report: dict[str, Any]) -> list[tuple[str, object]]:
     group, unit = f", {symmetry}" if symmetry else "", report["unit"]
     rows: list[tuple[str, object]] = [
         ("best energy", f"{best['energy']:.4f} {unit}, fmax {best['fmax']:.3f} eV/Å{group}"),
-        ("met", f"{best['met']} of {report['evaluations']} evaluations"),
+        ("met", f"{best['met']} of {several(report['evaluations'], 'evaluation')}"),
     ]
     if others:
         gap = others[0]["energy"] - best["energy"]
         rows.append(
             ("next minimum", f"+{gap:.4f} {unit} ({len(minima)} in {report['minima_file']})")
         )
-    rows.append(("polish", f"{report['polish_evaluations']} evaluations besides the budget"))
+    rows.append(
+        ("polish", f"{several(report['polish_evaluations'], 'evaluation')} besides the budget")
+    )
     if not best["converged"]:
         rows.append(("", "the lowest structure is not converged: nugget relax can go on with it"))
     return rows
@@ -245,7 +247,7 @@ def _known(report: dict[str, Any]) -> list[tuple[str, object]]:
         rows.append(("", "the best structure comes from these"))
     if (sure := report["probability_lowest_found"]) is not None:
         met = report["met_independently"]
-        times = f"{met} {'time' if met == 1 else 'times'} by candidates without parents"
+        times = f"{several(met, 'time')} by candidates without parents"
         likely = "more than 99%" if sure > 0.99 else f"{sure:.0%}"  # an estimate is never certain
         rows += [("met again", times), ("lowest found", f"{likely} likely, by these meetings")]
     return rows

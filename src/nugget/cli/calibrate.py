@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, facts, number, table
+from nugget.cli._common import emit, facts, number, several, table
 from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
@@ -144,7 +144,11 @@ def _print(
     for name, value in more.items():
         text, unit = ("factor on σ, forces", "") if name == "force" else _LEVELS[name]
         rows.append((text, number(value), "–", unit))
-    table(f"Calibrated on {found.n} structures", ("", "value", "90 % interval", "unit"), rows)
+    table(
+        f"Calibrated on {several(found.n, 'structure')}",
+        ("", "value", "90 % interval", "unit"),
+        rows,
+    )
     table(
         "On these structures",
         ("", "before", "after"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, progress, table
+from nugget.cli._common import emit, progress, several, table
 
 WRONG = 1
 
@@ -52,7 +52,7 @@ def check(
         emit({"passed": passed, "structures": len(images), "checks": rows})
     else:
         table(
-            f"Gradients of {len(images)} structures against finite differences",
+            f"Gradients of {several(len(images), 'structure')} against finite differences",
             ("gradient", "components", "largest", "deviation", "allowed", "worst at", ""),
             [
                 (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, number, progress, table
+from nugget.cli._common import emit, number, progress, several, table
 from nugget.cli._output import Force, refuse_existing
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _print(metrics: Metrics, bins: Bins) -> None:
         low, high = metrics.intervals.get(name, (float("nan"), float("nan")))
         between = "–" if low != low else f"{number(factor * low, 3)} … {number(factor * high, 3)}"
         rows.append((text, number(factor * getattr(metrics, name), 4), between, unit))
-    table(f"{metrics.n} structures", ("", "value", "95 % interval", "unit"), rows)
+    table(several(metrics.n, "structure"), ("", "value", "95 % interval", "unit"), rows)
     table(
         "σ against error, meV/atom",
         ("σ from … to", "structures", "rms σ", "RMSE", "bias"),
@@ -202,7 +202,7 @@ def _print_components(kind: str, metrics: Metrics, per_atom: dict[str, float] | 
             ("length of an atom's error, mean", number(per_atom["mean"], 4), unit),
             ("... 95 % are below", number(per_atom["quantile_95"], 4), unit),
         ]
-    table(f"{metrics.n} {kind} components", ("", "value", "unit"), rows)
+    table(several(metrics.n, f"{kind} component"), ("", "value", "unit"), rows)
 
 
 # Name: text, whether it has a unit, and what it should be.
