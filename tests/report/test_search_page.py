@@ -241,4 +241,4 @@ def test_command_line(run, tmp_path):
     assert "--force" in again.output
     wrong = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert wrong.exit_code == 2
-    assert "holds neither a search" in wrong.output
+    assert "holds neither a search" in " ".join(wrong.output.split())

@@ -189,14 +189,18 @@ def test_damage_is_told_and_a_new_search_is_followed(tmp_path):
 
 def test_the_page_in_a_browser_follows(tmp_path):
     """New evaluations appear without loading again; one that was chosen stays chosen."""
-    store = make_run(tmp_path / "run", 6, polish=False)
+    store = make_run(tmp_path / "run", 0, polish=False)
     browser = Browser(tmp_path)
     try:
         with serving(tmp_path / "run") as server, store.locked():
             browser.open(server.address)
             browser.js("window.kept = 1")
+            assert browser.js("nugget.plots[0].points.length") == 0
+            for k in range(6):
+                store.append(a_record(k, np.random.default_rng(k)))
+            browser.wait("nugget.plots[0].points.length === 5")
+            assert browser.js("nugget.store.selected") is not None  # something is shown
             browser.js("nugget.select(2, 1)")
-            assert browser.js("nugget.plots[0].points.length") == 5
             for k in range(6, 9):
                 store.append(a_record(k, np.random.default_rng(k)))
             browser.wait("nugget.plots[0].points.length === 8")

@@ -8,8 +8,7 @@ function modesOf(frame) {
 }
 
 function rangeOf(frames, mode) {
-  const all = [];
-  for (const frame of frames) all.push(...(frame?.values(mode) ?? []));
+  const all = frames.flatMap((frame) => [...(frame?.values(mode) ?? [])]);
   return extent(all, true);
 }
 

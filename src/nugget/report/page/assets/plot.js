@@ -19,11 +19,15 @@ class Plot {
     this.tip = el("div", { class: "tip", hidden: true });
     this.legend = el("div", { class: "legend" });
     this.node = el("div", { class: "plot-box" }, colorChooser(this), el("div", { class: "plot-frame" }, this.canvas, this.tip), this.legend);
-    this.redraw = oncePerFrame(() => this.draw());
+    this.remark = oncePerFrame(() => this.draw()); // what is chosen, on a picture that stays
+    this.redraw = () => {
+      this.base = null;
+      this.remark();
+    };
     this.canvas.onresized = this.redraw;
     watchSize.observe(this.canvas);
     listen(themed, () => { makeLegend(this); this.redraw(); });
-    listen(selectListeners, () => this.redraw());
+    listen(selectListeners, () => this.remark());
     addPlotInput(this);
     this.refresh();
     plots.push(this);
@@ -64,14 +68,15 @@ class Plot {
   }
 
   limits() {
-    const xs = this.points.map((p) => p.x), ys = this.points.map((p) => p.y);
+    let xs = this.points.map((p) => p.x), ys = this.points.map((p) => p.y);
     for (const layer of this.part.layers) {
       if (layer.kind === "line") {
-        xs.push(...this.column(layer.x));
-        if (!this.points.length) ys.push(...this.column(layer.y));
+        if (this.points.length) continue; // they run through the points
+        xs = xs.concat(finite(this.column(layer.x)).map((v) => v - this.xOffset));
+        ys = ys.concat(finite(this.column(layer.y)).map((v) => v - this.offset));
       } else if (layer.kind === "curve") {
-        xs.push(...layer.x);
-        ys.push(...layer.y, ...(layer.low ?? []), ...(layer.high ?? []));
+        xs = xs.concat(layer.x);
+        ys = ys.concat(layer.y, layer.low ?? [], layer.high ?? []);
       } else if (layer.kind === "level") ys.push(layer.y);
       else if (layer.kind === "zone" && !this.points.length) ys.push(layer.low, layer.high);
     }
@@ -97,6 +102,28 @@ class Plot {
     const sheet = sharpCanvas(this.canvas);
     if (!sheet) return;
     const { context, width, height } = sheet;
+    const { base, canvas } = this;
+    if (base && base.width === canvas.width && base.height === canvas.height) {
+      context.drawImage(base, 0, 0, width, height);
+    } else {
+      this.drawBase(context, width, height);
+      this.base = el("canvas", { width: canvas.width, height: canvas.height });
+      this.base.getContext("2d").drawImage(canvas, 0, 0);
+    }
+    context.save();
+    this.clip(context);
+    this.drawMarked(context);
+    if (this.drag) {
+      context.fillStyle = theme.zone;
+      context.strokeStyle = theme.accent;
+      const [[a, b], [c, d]] = this.drag;
+      context.fillRect(a, b, c - a, d - b);
+      context.strokeRect(a, b, c - a, d - b);
+    }
+    context.restore();
+  }
+
+  drawBase(context, width, height) {
     const view = this.view ?? this.auto;
     context.font = `12px ${theme.font}`;
     const yTicks = ticks(view.y, height / 46, this.yAxis.scale === "log");
@@ -108,21 +135,18 @@ class Plot {
     this.sy = new Scale(view.y, [bottom, top], this.yAxis.scale === "log");
     this.drawAxes(context, xTicks, yTicks, height);
     context.save();
-    context.beginPath();
-    context.rect(left - 6, top - 6, right - left + 12, bottom - top + 12);
-    context.clip();
+    this.clip(context);
     for (const layer of this.part.layers) this.drawBehind(context, layer);
     this.drawPoints(context);
     for (const layer of this.part.layers) this.drawLine(context, layer);
-    this.drawMarked(context);
-    if (this.drag) {
-      context.fillStyle = theme.zone;
-      context.strokeStyle = theme.accent;
-      const [[a, b], [c, d]] = this.drag;
-      context.fillRect(a, b, c - a, d - b);
-      context.strokeRect(a, b, c - a, d - b);
-    }
     context.restore();
+  }
+
+  clip(context) {
+    const { left, right, top, bottom } = this.box;
+    context.beginPath();
+    context.rect(left - 6, top - 6, right - left + 12, bottom - top + 12);
+    context.clip();
   }
 
   drawAxes(context, xTicks, yTicks, height) {

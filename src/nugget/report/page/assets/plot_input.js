@@ -17,7 +17,7 @@ function addPlotInput(plot) {
   const describe = (p) => {
     plot.hover = p;
     tip.hidden = !p;
-    plot.redraw();
+    plot.remark();
     if (!p) return;
     tip.replaceChildren(...describeRow(plot.table, p.row));
     const [x, y] = plot.pixelOf(p);
@@ -56,12 +56,12 @@ function addPlotInput(plot) {
       choose(p);
     }
     plot.drag = start = null;
-    plot.redraw();
+    plot.remark();
   });
 
   canvas.addEventListener("pointercancel", () => {
     plot.drag = start = null;
-    plot.redraw();
+    plot.remark();
   });
   canvas.addEventListener("pointerleave", () => describe(null));
   canvas.addEventListener("blur", () => describe(null));
