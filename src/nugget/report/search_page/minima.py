@@ -119,7 +119,9 @@ class Gallery:
             )
             for k, one in enumerate(low)
         ]
-        caption = "Relaxed with the engine, or as evaluated where it says so."
+        caption = (
+            "Structures “from” an evaluation were relaxed with the engine, others are as evaluated."
+        )
         if model is not None:
             caption += (
                 " Energies of atoms are those of a model fitted to the evaluations, against the "
