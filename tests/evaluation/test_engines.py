@@ -199,6 +199,23 @@ def test_tersoff_forces_and_stress_are_derivatives():
         make_calculator("tersoff").get_potential_energy(Atoms("Au2", [[0, 0, 0], [2, 0, 0]]))
 
 
+def test_repeated_cells_are_supercells():
+    """tblite knows one k point: a small cell is evaluated as a large one."""
+    cell = bulk("MgO", "rocksalt", a=4.2)
+    cell.rattle(0.05, seed=1)
+    large = cell.repeat(2)
+    large.calc = make_calculator("gfn1-xtb")
+    cell.calc = make_calculator("gfn1-xtb", supercell=4.0)
+    assert cell.get_potential_energy() == pytest.approx(large.get_potential_energy() / 8, abs=1e-6)
+    np.testing.assert_allclose(cell.get_forces(), large.get_forces()[:2], atol=1e-5)
+    np.testing.assert_allclose(cell.get_stress(), large.get_stress(), atol=1e-6)
+    alone = molecule("H2O")
+    alone.calc = make_calculator("gfn1-xtb", supercell=4.0)
+    energy = alone.get_potential_energy()
+    alone.calc = make_calculator("gfn1-xtb")
+    assert energy == pytest.approx(alone.get_potential_energy(), abs=1e-9)
+
+
 def gold13() -> Atoms:
     atoms = Atoms(Icosahedron("Au", 2))
     atoms.rattle(0.05, seed=3)

@@ -110,6 +110,9 @@ def test_elements_with_other_total_energies(tmp_path: Path) -> None:
     made = settings(budget=6, polish=1)
     made["system"] = {"kind": "crystal", "compositions": "Mg-O", "max_atoms": 2}
     made["engine"] = {"name": "gfn1-xtb"}
+    with pytest.raises(NuggetError, match="single k point"):
+        Search.create(make_config(made), tmp_path / "run")
+    made["engine"] = {"name": "gfn1-xtb", "options": {"supercell": 3.5}}
     search = Search.create(make_config(made), tmp_path / "run")
     search.run(budget=3)
     records = search.store.records()

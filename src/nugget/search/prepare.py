@@ -14,6 +14,7 @@ from ase.units import GPa
 
 from nugget.errors import NuggetError
 from nugget.evaluation.config import Section
+from nugget.evaluation.engines import get_engine
 from nugget.evaluation.queue import check_engine
 from nugget.evaluation.trust import code_in
 from nugget.generators import Compositions, Crystal, Problem
@@ -70,10 +71,22 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
     config = with_files(config, {role: str(file) for role, file in files.items()})
     problem = make_problem(config.system, Path())
     check_engine(config.engine)
+    _check_k_points(config)
     check_references(config, problem)
     learner = Learner(config, problem, read_knowledge(config, problem))
     learner.mixer.probabilities(problem, 0)
     _check_baseline(learner)
+
+
+def _check_k_points(config: Config) -> None:
+    """Refuse crystals in small cells with a code that knows one k point."""
+    option = get_engine(config.engine.name).one_k_point
+    if config.system.kind == "crystal" and option and not config.engine.options.get(option):
+        raise NuggetError(
+            f"{config.engine.name} knows a single k point: energies of small cells would be wrong "
+            f"by eV per atom. Set engine.options = {{{option} = 8.0}} (Å; small cells are "
+            "repeated, which takes longer), or choose an engine with k points."
+        )
 
 
 def _check_baseline(learner: Learner) -> None:

@@ -64,6 +64,7 @@ class Engine:
     magmoms : does it use initial magnetic moments?
     vacuum : Å around structures without a cell, for codes that need one.
     code : options that name a program or a file with code; see `nugget.evaluation.trust`.
+    one_k_point : the option that repeats small cells, of codes that know the Γ point only.
     forgetful : options with which a calculator that is reset keeps nothing of what it calculated.
     """
 
@@ -78,6 +79,7 @@ class Engine:
     magmoms: bool = False
     vacuum: float | None = None
     code: tuple[str, ...] = ()
+    one_k_point: str | None = None
     forgetful: Options = field(default_factory=dict)
 
     def missing(self, options: Options | None = None) -> str | None:

@@ -10,6 +10,7 @@ from ase.calculators.calculator import Calculator
 
 from nugget.errors import NuggetError
 from nugget.evaluation.engines._base import Engine, option_names
+from nugget.evaluation.engines._repeated import Repeated
 
 
 def xtb(
@@ -17,22 +18,25 @@ def xtb(
     /,
     electronic_temperature: float = 1500.0,
     verbosity: int = 0,
+    supercell: float = 0.0,
     **options: Any,
 ) -> Calculator:
     """tblite, silent. 1500 K of electronic temperature keep metal clusters converging.
 
     Set OMP_NUM_THREADS=1 before tblite is imported: two threads are many times slower than one.
-    Evaluations in their own process (`nugget.evaluation.evaluator`) see to it.
+    Evaluations in their own process (`nugget.evaluation.evaluator`) see to it. tblite knows one k
+    point: with `supercell`, crystals are evaluated in cells at least so thick (Å).
     """
     if "method" in options:
         raise NuggetError("tblite's method is the name of the engine: gfn1-xtb or gfn2-xtb.")
     tblite = import_module("tblite.ase")
-    return tblite.TBLite(
+    made: Calculator = tblite.TBLite(
         method=method,
         electronic_temperature=electronic_temperature,
         verbosity=verbosity,
         **options,
     )
+    return Repeated(made, supercell) if supercell > 0 else made
 
 
 def _engine(name: str, method: str, description: str) -> Engine:
@@ -42,10 +46,11 @@ def _engine(name: str, method: str, description: str) -> Engine:
         partial(xtb, method),
         "tblite",
         "pip install tblite",
-        settings="electronic_temperature (K), accuracy, max_iterations, spin_polarization, "
-        "solvation and others of tblite.ase.TBLite",
+        settings="electronic_temperature (K), supercell (Å, for crystals), accuracy, "
+        "max_iterations, spin_polarization, solvation and others of tblite.ase.TBLite",
         electrons=option_names("charge", "multiplicity"),
         magmoms=True,
+        one_k_point="supercell",
         forgetful={"cache_api": False},  # else it starts from the charges of the last structure
     )
 
