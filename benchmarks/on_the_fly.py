@@ -7,7 +7,8 @@ md: engine calls, the share of force components of frames that were not called w
 the allowed one, radial distribution and mean energy beside the engine's own dynamics, and the drift
 of an NVE run once learning is frozen. neb: barrier and engine calls beside ASE's climbing NEB.
 Prints tables and writes results/on_the_fly_md.json and results/on_the_fly_neb.json. Runs of md are
-kept in --out, and continued from there if they were broken off.
+kept in --out, and continued from there if they were broken off; `run` and `reference` make only the
+run that learns, and only the engine's own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from ase import Atoms, units
 from ase.build import add_adsorbate, bulk, fcc100, fcc111, molecule
 from ase.constraints import FixAtoms
-from ase.io import read
+from ase.io import read, write
 from ase.md.verlet import VelocityVerlet
 from ase.mep import NEB
 from ase.optimize import BFGS, FIRE
@@ -34,7 +35,7 @@ from nugget.engines import make_calculator
 from nugget.onthefly.calculator import labeller
 from nugget.onthefly.config import MDConfig, NEBConfig
 from nugget.onthefly.dynamics import integrator, thermal_momenta
-from nugget.onthefly.md import MDRun, summary
+from nugget.onthefly.md import MDRun, Progress, summary
 from nugget.onthefly.neb import find_path
 
 LIMIT = 0.1  # eV/Å
@@ -108,38 +109,55 @@ def distances(frames: list[Atoms], limits: tuple[float, float]) -> np.ndarray:
     return counts / counts.sum()
 
 
-def engine_dynamics(
-    start: Atoms, engine: str, config: MDConfig, steps: int, seed: int
-) -> tuple[list[Atoms], list[float], float]:
-    """Frames and energies of the engine's own run, without its first fifth; seconds per step."""
-    atoms, rng = start.copy(), np.random.default_rng(seed)
-    atoms.calc = make_calculator(engine)
+def config_of(name: str, steps: int, seed: int) -> MDConfig:
+    _, engine, temperature, dt, _ = MD[name]
+    return MDConfig.model_validate(
+        {"engine": {"name": engine}, "steps": steps, "temperature": temperature, "seed": seed,
+         "dt": dt, "max_force_error": LIMIT, "every": max(steps // 250, 1)}
+    )  # fmt: skip
+
+
+def engine_dynamics(name: str, steps: int, seed: int, folder: Path) -> list[Atoms]:
+    """Frames of the engine's own run, without its first fifth; kept in the folder."""
+    path = folder / f"engine-{name.replace(' ', '-')}-{steps}-seed{seed}.extxyz"
+    if path.exists():
+        return read(path, ":")
+    atoms, rng = MD[name][0](), np.random.default_rng(seed)
+    atoms.calc = make_calculator(MD[name][1])
+    config = config_of(name, steps, seed)
     thermal_momenta(atoms, config.temperature, rng)
     dynamics = integrator(atoms, config, rng)
-    frames, energies, begun = [], [], time.process_time()
+    frames, begun = [], time.process_time()
     for step in range(steps):
         dynamics.step()
         if step >= steps // 5 and step % 10 == 0:
             frames.append(atoms.copy())
-            energies.append(atoms.get_potential_energy())
-    return frames, energies, (time.process_time() - begun) / steps
+            frames[-1].info["engine_energy"] = atoms.get_potential_energy()
+    frames[0].info["seconds_per_step"] = (time.process_time() - begun) / steps
+    folder.mkdir(parents=True, exist_ok=True)
+    write(path, frames)
+    return frames
 
 
-def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -> dict[str, Any]:
-    build, engine, temperature, dt, limits = MD[name]
-    start = build()
-    config = MDConfig.model_validate(
-        {"engine": {"name": engine}, "steps": steps, "temperature": temperature, "seed": seed,
-         "dt": dt, "max_force_error": LIMIT, "every": max(steps // 250, 1)}
-    )  # fmt: skip
+def learn(name: str, steps: int, seed: int, folder: Path) -> tuple[MDRun, Progress, float]:
+    """A run that learns, or what is left of it; its progress and seconds per step."""
     directory = folder / f"{name.replace(' ', '-')}-{steps}-seed{seed}"
     if (directory / "run.json").exists():
         run = MDRun.resume(directory)
     else:
-        run = MDRun.create(start, config, directory)
+        run = MDRun.create(MD[name][0](), config_of(name, steps, seed), directory)
     begun = time.process_time()
     progress = run.run()
-    seconds = (time.process_time() - begun) / max(progress.done_here, 1)
+    report = directory / "seconds_per_step.txt"
+    if progress.done_here == steps:  # in one go: the time is that of the whole run
+        report.write_text(str((time.process_time() - begun) / steps))
+    return run, progress, float(report.read_text()) if report.exists() else float("nan")
+
+
+def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -> dict[str, Any]:
+    _, engine, temperature, dt, limits = MD[name]
+    run, progress, seconds = learn(name, steps, seed, folder)
+    directory, config = run.directory, run.config
     frames = read(directory / "md.extxyz", ":")
     called = {call["step"] for call in progress.calls}
     free = [a for a in frames if a.info["step"] not in called and a.info["step"] > steps // 50]
@@ -152,7 +170,9 @@ def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -
     error, bar = np.concatenate(errors), np.concatenate(bars)
     later = [a for a in frames if a.info["step"] >= steps // 5]
     mine = [a.get_potential_energy() for a in later]
-    theirs, energies, per_step = engine_dynamics(start, engine, config, reference, seed + 100)
+    theirs = engine_dynamics(name, reference, seed + 100, folder)
+    energies = [a.info["engine_energy"] for a in theirs]
+    per_step = theirs[0].info["seconds_per_step"]
     gap = distances(later, limits) - distances(theirs, limits)
     half = len(theirs) // 2  # how much two halves of the engine's own run differ
     own = distances(theirs[:half], limits) - distances(theirs[half:], limits)
@@ -168,7 +188,8 @@ def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -
         "rdf_difference": float(0.5 * np.abs(gap).sum()),
         "rdf_difference_of_halves": float(0.5 * np.abs(own).sum()),
         "mean_energy": float(np.mean(mine)), "engine_mean_energy": float(np.mean(energies)),
-        "atoms": len(start), "mean_energy_error": float(np.hypot(blocks(mine), blocks(energies))),
+        "atoms": len(run.atoms),
+        "mean_energy_error": float(np.hypot(blocks(mine), blocks(energies))),
         "drift_mev_per_atom_10ps": drift,
         "seconds_per_step": seconds, "engine_seconds_per_step": per_step, **report,
     }  # fmt: skip
@@ -392,7 +413,7 @@ def show_neb(results: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("md", "neb"))
+    parser.add_argument("what", choices=("run", "reference", "md", "neb"))
     parser.add_argument("--systems", nargs="+")
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--reference", type=int, default=2000, help="steps of the engine's own run")
@@ -401,8 +422,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--name", default=None, help="of the file of results")
     args = parser.parse_args()
+    names = args.systems or list(MD)
+    if args.what == "run":
+        for name in names:
+            learn(name, args.steps, args.seed, args.out)
+        return
+    if args.what == "reference":
+        for name in names:
+            engine_dynamics(name, args.reference, args.seed + 100, args.out)
+        return
     if args.what == "md":
-        names = args.systems or list(MD)
         results = [measure_md(n, args.steps, args.reference, args.seed, args.out) for n in names]
         show_md(results)
     else:

@@ -11,6 +11,7 @@ from ase.constraints import FixAtoms
 from ase.md.langevin import Langevin
 from ase.mep import DimerControl, MinModeAtoms, MinModeTranslate
 from ase.optimize import BFGS, FIRE
+from ase.phonons import Phonons
 
 import nugget
 from nugget.onthefly.calculator import LearningCalculator, free_components, labeller
@@ -226,3 +227,29 @@ def test_the_stress_is_learned_too():
     atoms.rattle(0.01, rng=np.random.default_rng(9))
     truth = EMT().get_property("stress", atoms.copy())
     assert np.allclose(atoms.get_stress(), truth, atol=0.02)
+
+
+def frequencies(calculator, folder) -> np.ndarray:
+    """Of copper at three points of the zone, eV, by ASE's finite displacements."""
+    phonons = Phonons(bulk("Cu"), calculator, supercell=(2, 2, 2), delta=0.05, name=str(folder))
+    phonons.run()
+    phonons.read(acoustic=True)
+    points = [[0.5, 0.5, 0.0], [0.5, 0.5, 0.5], [0.25, 0.25, 0.0]]
+    return np.asarray(phonons.band_structure(points))
+
+
+def test_phonons_are_those_of_the_engine(tmp_path):
+    engine, calls = counted()
+    calculator = LearningCalculator(None, engine, max_force_error=0.02)
+    atoms = bulk("Cu") * (2, 2, 2)
+    atoms.calc = calculator
+    for seed in range(6):
+        moved = bulk("Cu") * (2, 2, 2)
+        moved.rattle(0.06, rng=np.random.default_rng(seed))
+        atoms.positions = moved.positions
+        atoms.get_forces()
+    learned_from = calls[0]
+    mine = frequencies(calculator, tmp_path / "mine")
+    theirs = frequencies(EMT(), tmp_path / "theirs")
+    assert np.allclose(mine, theirs, rtol=0.05, atol=5e-4)
+    assert calls[0] - learned_from < 4  # of seven structures
