@@ -259,6 +259,8 @@ class Potential(Shown):
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The batch in pieces whose kernel rows fit into the cache."""
+        if len(batch) == 1:
+            return iter((batch,))
         return (batch.part(*ends) for ends in batch.slices(self.rows_at_a_time))
 
     @property

@@ -92,6 +92,8 @@ def predict_parts(
     threads: int | None = None,
 ) -> Prediction:
     """What is wanted for all parts of a batch, several at a time."""
+    if len(parts) == 1 and progress is None:
+        return predict(potential, parts[0], want)
     done: list[int] = []
 
     def one(part: Batch) -> Prediction:

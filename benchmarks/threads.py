@@ -1,0 +1,126 @@
+"""What two threads gain: a batch of 50, a fit with forces, a lockstep relaxation; equal bits.
+
+    python benchmarks/threads.py
+
+On a busy machine wall time says little. So, besides the wall time of both, the processor time of
+every slice is taken with one thread, and the slices are put on two cores in their order: what is
+not sliced, plus the longer of the two queues, is the time that two free cores would take. Work that
+two threads do in vain shows as a larger processor time of both together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import common  # first: it sets one thread
+import numpy as np
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
+from limits import alloys, fitted
+
+from nugget import CUR, SOAP, LabelNoise, Posterior, Potential, set_threads
+from nugget._compiled import threads
+from nugget.gp import linalg, regression, streaming
+from nugget.potential import design, prediction, surface
+from nugget.relax import relax
+from nugget.relax import run as relax_run
+
+USERS = (linalg, regression, streaming, design, prediction, surface, relax_run)
+
+
+def queues(work: Callable[[], object]) -> tuple[float, float]:
+    """Processor seconds of one thread, and of two free cores, by the slices' own times."""
+    sliced, longest, within = 0.0, 0.0, False
+
+    def each(function: Callable[[Any], Any], items: Iterable[Any], _: object = None) -> list[Any]:
+        nonlocal sliced, longest, within
+        if within:  # slices within slices run one after the other
+            return [function(item) for item in items]
+        found, ends, within = [], [0.0, 0.0], True
+        for item in items:
+            start = time.process_time()
+            found.append(function(item))
+            spent = time.process_time() - start
+            sliced += spent
+            ends[int(np.argmin(ends))] += spent
+        longest, within = longest + max(ends), False
+        return found
+
+    for module in USERS:
+        module.each = each  # type: ignore[attr-defined]
+    try:
+        start = time.process_time()
+        work()
+        whole = time.process_time() - start
+    finally:
+        for module in USERS:
+            module.each = threads.each  # type: ignore[attr-defined]
+    return whole, whole - sliced + longest
+
+
+def measure(
+    work: Callable[[], Any], same: Callable[[Any, Any], bool], rounds: int
+) -> dict[str, Any]:
+    work()
+    ratios, wall, cpu, results = [], {1: [], 2: []}, {1: [], 2: []}, {}
+    for _ in range(rounds):
+        whole, both = queues(work)
+        ratios.append(whole / both)
+        for number in (1, 2):
+            set_threads(number)
+            start, processor = time.perf_counter(), time.process_time()
+            results[number] = work()
+            wall[number].append(time.perf_counter() - start)
+            cpu[number].append(time.process_time() - processor)
+    set_threads(None)
+    return {
+        "by_slices": float(np.median(ratios)),
+        "processor_time_of_two": float(np.median(cpu[2]) / np.median(cpu[1])),
+        "wall_best": min(wall[1]) / min(wall[2]),
+        "one_s": float(np.median(cpu[1])),
+        "equal_bits": same(results[1], results[2]),
+    }
+
+
+def main() -> None:
+    images = alloys(["Cu", "Au"], 200)
+    pot = fitted(images[:150], SOAP(["Cu", "Au"], 6.0, 3, 2), 10)
+    lcb, batch, starts = pot.lcb(2.0), images[150:], images[150:180]
+
+    def fit(stream: bool = False) -> Potential:
+        new = Potential(
+            SOAP(["Cu", "Au"], 6.0, 3, 2),
+            inducing=CUR(800),
+            uncertainty=Posterior() if stream else LabelNoise(members=10),
+        )
+        return new.fit(images[:150], stream=stream)
+
+    def same_model(a: Potential, b: Potential) -> bool:
+        return np.array_equal(a.fitted.regression.alpha, b.fitted.regression.alpha)
+
+    def equal(a: Any, b: Any) -> bool:
+        return all(np.array_equal(x, y) for x, y in zip(a[1], b[1], strict=True))
+
+    for atoms in images[:150]:
+        atoms.calc = EMT()
+        energy, forces = atoms.get_potential_energy(), atoms.get_forces()
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
+    results = {
+        "LCB of 50, Cu/Au 20": measure(lambda: lcb(batch), equal, 30),
+        "relaxation of 30, 40 steps": measure(
+            lambda: relax(starts, lcb, fmax=1e-3, steps=40),
+            lambda a, b: all(x.energy == y.energy for x, y in zip(a, b, strict=True)),
+            4,
+        ),
+        "fit, 150 with forces, m = 800": measure(fit, same_model, 3),
+        "the same, streamed, posterior": measure(lambda: fit(stream=True), same_model, 3),
+    }
+    header = ["two threads", *next(iter(results.values()))]
+    common.table("Two threads", header, [[n, *row.values()] for n, row in results.items()])
+    common.save("threads", results)
+
+
+if __name__ == "__main__":
+    main()
