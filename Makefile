@@ -7,13 +7,17 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: test test-slow lint docs bench bench-peers demo clean setup
+.PHONY: test test-slow test-matrix lint docs bench bench-peers demo clean setup
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# A wheel in empty environments: the oldest and the newest versions that are supported.
+test-matrix: $(READY)
+	$(BIN)/python tests/matrix.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -58,5 +62,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-peers docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-peers .venv-matrix docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,13 +19,16 @@ from typing import Any
 
 import numpy as np
 from ase import Atoms, units
-from ase.build import add_adsorbate, bulk, fcc100, fcc111
+from ase.build import add_adsorbate, bulk, fcc100, fcc111, molecule
 from ase.constraints import FixAtoms
 from ase.io import read
 from ase.md.verlet import VelocityVerlet
 from ase.mep import NEB
 from ase.optimize import BFGS, FIRE
 from common import save, table
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from scipy.spatial.transform import Rotation
 
 from nugget.engines import make_calculator
 from nugget.onthefly.calculator import labeller
@@ -61,6 +64,17 @@ def liquid_silicon() -> Atoms:
     return atoms
 
 
+def eight_waters() -> Atoms:
+    """A cube of eight molecules, turned at random, relaxed with the engine."""
+    atoms, rng, water = Atoms(), np.random.default_rng(8), molecule("H2O")
+    for place in np.ndindex(2, 2, 2):
+        one = water.copy()
+        turn = Rotation.random(random_state=rng)
+        one.positions = turn.apply(one.positions - one.positions[0]) + 2.9 * np.array(place)
+        atoms += one
+    return relaxed(atoms, "gfn2-xtb", 0.1)
+
+
 def copper() -> Atoms:
     return bulk("Cu", cubic=True) * (3, 3, 3)
 
@@ -69,11 +83,13 @@ def silicon() -> Atoms:
     return bulk("Si", cubic=True) * (2, 2, 2)
 
 
-MD: dict[str, tuple[Any, str, float, float]] = {  # start, engine, temperature, cutoff of the RDF
-    "Cu108": (copper, "emt", 600.0, 5.2),
-    "Au20": (au20, "gfn1-xtb", 600.0, 8.0),
-    "Si64": (silicon, "tersoff", 600.0, 5.2),
-    "liquid Si64": (liquid_silicon, "tersoff", 3000.0, 5.2),
+# start, engine, temperature (K), time step (fs), range of the distribution of distances (Å)
+MD: dict[str, tuple[Any, str, float, float, tuple[float, float]]] = {
+    "Cu108": (copper, "emt", 600.0, 2.0, (1.5, 5.2)),
+    "Au20": (au20, "gfn1-xtb", 600.0, 2.0, (1.5, 8.0)),
+    "8 H2O": (eight_waters, "gfn2-xtb", 300.0, 0.5, (0.5, 8.0)),
+    "Si64": (silicon, "tersoff", 600.0, 2.0, (1.5, 5.2)),
+    "liquid Si64": (liquid_silicon, "tersoff", 3000.0, 2.0, (1.5, 5.2)),
 }
 
 
@@ -85,21 +101,21 @@ def relaxed(atoms: Atoms, engine: str, fmax: float = 0.05) -> Atoms:
     return atoms
 
 
-def distances(frames: list[Atoms], cutoff: float) -> np.ndarray:
+def distances(frames: list[Atoms], limits: tuple[float, float]) -> np.ndarray:
     """A normalised histogram of distances: 60 bins that add up to one."""
     found = [a.get_all_distances(mic=a.pbc.any())[np.triu_indices(len(a), 1)] for a in frames]
-    counts = np.histogram(np.concatenate(found), bins=60, range=(1.5, cutoff))[0]
+    counts = np.histogram(np.concatenate(found), bins=60, range=limits)[0]
     return counts / counts.sum()
 
 
 def engine_dynamics(
-    start: Atoms, engine: str, temperature: float, steps: int, seed: int
+    start: Atoms, engine: str, config: MDConfig, steps: int, seed: int
 ) -> tuple[list[Atoms], list[float], float]:
     """Frames and energies of the engine's own run, without its first fifth; seconds per step."""
     atoms, rng = start.copy(), np.random.default_rng(seed)
     atoms.calc = make_calculator(engine)
-    thermal_momenta(atoms, temperature, rng)
-    dynamics = integrator(atoms, MDConfig(temperature=temperature), rng)
+    thermal_momenta(atoms, config.temperature, rng)
+    dynamics = integrator(atoms, config, rng)
     frames, energies, begun = [], [], time.process_time()
     for step in range(steps):
         dynamics.step()
@@ -110,11 +126,11 @@ def engine_dynamics(
 
 
 def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -> dict[str, Any]:
-    build, engine, temperature, cutoff = MD[name]
+    build, engine, temperature, dt, limits = MD[name]
     start = build()
     config = MDConfig.model_validate(
         {"engine": {"name": engine}, "steps": steps, "temperature": temperature, "seed": seed,
-         "max_force_error": LIMIT, "every": max(steps // 250, 1)}
+         "dt": dt, "max_force_error": LIMIT, "every": max(steps // 250, 1)}
     )  # fmt: skip
     directory = folder / f"{name.replace(' ', '-')}-{steps}-seed{seed}"
     if (directory / "run.json").exists():
@@ -136,29 +152,35 @@ def measure_md(name: str, steps: int, reference: int, seed: int, folder: Path) -
     error, bar = np.concatenate(errors), np.concatenate(bars)
     later = [a for a in frames if a.info["step"] >= steps // 5]
     mine = [a.get_potential_energy() for a in later]
-    theirs, energies, per_step = engine_dynamics(start, engine, temperature, reference, seed + 100)
-    gap = distances(later, cutoff) - distances(theirs, cutoff)
+    theirs, energies, per_step = engine_dynamics(start, engine, config, reference, seed + 100)
+    gap = distances(later, limits) - distances(theirs, limits)
     half = len(theirs) // 2  # how much two halves of the engine's own run differ
-    own = distances(theirs[:half], cutoff) - distances(theirs[half:], cutoff)
+    own = distances(theirs[:half], limits) - distances(theirs[half:], limits)
     report = summary(progress, config)
-    drift = frozen_drift(run)
+    drift = frozen_drift(run, dt)
     print(f"{name}: {report['calls']} calls", flush=True)
     return {
         "system": name, "engine": engine, "temperature": temperature, "seed": seed,
-        "steps": steps, "frames": len(errors), "reference_steps": reference,
+        "dt": dt, "steps": steps, "frames": len(errors), "reference_steps": reference,
         "below_limit": float(np.mean(error <= LIMIT)),
         "within_two_std": float(np.mean(error <= 2 * bar)),
         "rms_error": float(np.sqrt(np.mean(error**2))), "mean_std": float(bar.mean()),
         "rdf_difference": float(0.5 * np.abs(gap).sum()),
         "rdf_difference_of_halves": float(0.5 * np.abs(own).sum()),
         "mean_energy": float(np.mean(mine)), "engine_mean_energy": float(np.mean(energies)),
-        "atoms": len(start), "energy_std": float(np.std(energies)),
+        "atoms": len(start), "mean_energy_error": float(np.hypot(blocks(mine), blocks(energies))),
         "drift_mev_per_atom_10ps": drift,
         "seconds_per_step": seconds, "engine_seconds_per_step": per_step, **report,
     }  # fmt: skip
 
 
-def frozen_drift(run: MDRun, steps: int = 5000, dt: float = 2.0) -> float:
+def blocks(values: list[float]) -> float:
+    """Standard error of a mean, from five blocks of a series."""
+    means = [np.mean(part) for part in np.array_split(values, 5)]
+    return float(np.std(means, ddof=1) / np.sqrt(5))
+
+
+def frozen_drift(run: MDRun, dt: float, steps: int = 5000) -> float:
     """Slope of the total energy of an NVE run on the frozen model, meV/atom per 10 ps."""
     atoms, calculator = run.atoms, run.calculator
     calculator.frozen = True
@@ -167,7 +189,7 @@ def frozen_drift(run: MDRun, steps: int = 5000, dt: float = 2.0) -> float:
     for _ in range(steps):
         dynamics.step()
         energies.append(atoms.get_total_energy() / len(atoms))
-    slope = np.polyfit(np.arange(steps) * dt * 1e-3, energies, 1)[0]
+    slope = np.polyfit(np.arange(steps) * dt * 1e-3, energies, 1)[0]  # eV/atom/ps
     return float(1e4 * slope)
 
 
@@ -228,20 +250,56 @@ def hop_on(core: np.ndarray, engine: str) -> tuple[Atoms, Atoms, str]:
     return ends[0], ends[1], engine
 
 
-def isomers_of_gold() -> tuple[Atoms, Atoms, str]:
-    """Au7: an atom caps another side of the octahedron."""
-    core = 2.0 * np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1.0]])
-    unit = np.array([[1, 1, 1], [1, 1, -1]]) / np.sqrt(3)
-    ends = [Atoms("Au7", np.vstack([core, 3.3 * u])) for u in unit]
-    return ends[0], ends[1], "emt"
+def gold_on_magnesia() -> tuple[Atoms, Atoms, str]:
+    """A gold atom hops from one oxygen atom of MgO(100) to the next; half of the oxide is fixed."""
+    places = np.array(list(np.ndindex(4, 4, 2)))
+    elements = ["Mg" if p.sum() % 2 else "O" for p in places]
+    slab = Atoms(elements, 2.105 * places)
+    slab.set_constraint(FixAtoms(mask=places[:, 2] == 0))
+    ends = []
+    for site in ((1, 2), (2, 1)):
+        atoms = slab.copy()
+        atoms.append("Au")
+        atoms.positions[-1] = 2.105 * np.array([*site, 1]) + (0.0, 0.0, 2.2)
+        ends.append(atoms)
+    return ends[0], ends[1], "gfn1-xtb"
+
+
+def isomers_of_copper() -> tuple[Atoms, Atoms, str]:
+    """Cu7: the octahedron with a cap becomes the pentagonal bipyramid, its lowest structure."""
+    cap = 1.8 * np.array(
+        [[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0.95, 0.95, 0.95]]
+    )
+    turn = 2 * np.pi * np.arange(5) / 5
+    ring = 2.15 * np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
+    pyramid = np.vstack([ring, [[0, 0, 1.25], [0, 0, -1.25]]])
+    start, end = (relaxed(Atoms("Cu7", x), "emt", 0.01) for x in (cap, pyramid))
+    end.positions = nearest_copy(start.positions, end.positions)
+    return start, end, "emt"
+
+
+def nearest_copy(still: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """`moved`, turned, mirrored and with its atoms renumbered to lie as near as possible."""
+    a, b = still - still.mean(axis=0), moved - moved.mean(axis=0)
+    best, found = np.inf, b
+    for turn in Rotation.random(500, random_state=0):
+        for sign in (1.0, -1.0):
+            x = turn.apply(sign * b)
+            for _ in range(10):  # numbers and rotation in turns
+                x = x[linear_sum_assignment(cdist(a, x))[1]]
+                x = Rotation.align_vectors(a, x)[0].apply(x)
+            if (distance := float(np.sum((a - x) ** 2))) < best:
+                best, found = distance, x
+    return found + still.mean(axis=0)
 
 
 PATHS = {
     "Au on Al(100)": adatom_on_aluminium,
     "Cu on Cu(111)": adatom_on_copper,
     "vacancy in Al": vacancy_in_aluminium,
+    "Au on MgO(100)": gold_on_magnesia,
     "Au on Au10": gold_on_gold,
-    "Au7 isomers": isomers_of_gold,
+    "Cu7 isomers": isomers_of_copper,
 }
 
 
@@ -303,11 +361,13 @@ def show_md(results: list[dict[str, Any]]) -> None:
     rows = []
     for r in results:
         shift = 1e3 * (r["mean_energy"] - r["engine_mean_energy"]) / r["atoms"]
+        error = 1e3 * r["mean_energy_error"] / r["atoms"]
         rows.append([
             f"{r['system']} ({r['engine']}, {r['temperature']:.0f} K)",
             f"{r['calls']} ({100 * r['calls_share']:.2f} %)", f"{100 * r['below_limit']:.1f} %",
             f"{r['rms_error']:.3f}", f"{100 * r['within_two_std']:.1f} %",
-            f"{r['rdf_difference']:.3f} ({r['rdf_difference_of_halves']:.3f})", f"{shift:+.2f}",
+            f"{r['rdf_difference']:.3f} ({r['rdf_difference_of_halves']:.3f})",
+            f"{shift:+.1f} ± {error:.1f}",
             f"{r['drift_mev_per_atom_10ps']:+.2f}",
             f"{1e3 * r['seconds_per_step']:.0f} / {1e3 * r['engine_seconds_per_step']:.0f}",
         ])  # fmt: skip

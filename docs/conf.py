@@ -19,6 +19,7 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
 nitpicky = True
+smartquotes = False  # -- begins options
 # The diagrams and shell transcripts are plain text.
 highlight_language = "text"
 

@@ -2,6 +2,8 @@
 
     python paper/fig1_illustration.py [--out DIR]
 
+Needs: nothing but nugget. Takes: some seconds.
+
 Three members, each with its own prior and its own noisy labels, the mean, and the band of the
 committee, in one dimension.
 """

@@ -2,6 +2,8 @@
 
     python paper/fig2_three_models.py [--out DIR]
 
+Needs: nothing but nugget. Takes: some seconds.
+
 f(x₁, x₂) = cos x₁ + x₂ cos(x₂)/2 along the diagonal x₁ = x₂. Top: features (x₁, x₂). Bottom:
 features (x₁/10, x₂/10, cos x₁, cos x₂), which know the periodicity. Columns: projected process,
 committee with prior noise only, committee with prior and label noise. A row has one mean.

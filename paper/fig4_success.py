@@ -5,6 +5,9 @@
     python paper/fig4_success.py --campaign runs/fig4
     python paper/fig4_success.py                       # from paper/results/fig4_au20*.csv
 
+Needs: nothing for the last line, which draws the tables that ship. Takes: seconds; the campaign
+itself some days on two cores.
+
 Au20, GFN1-xTB, energies only, 150 evaluations. Found is the tetrahedron's bond graph within 0.2 eV
 of its energy. Left: share of searches that found it (Wilson, 95 %); right: Kaplan–Meier curves
 (Greenwood, 95 %). Tests: each κ > 0 against κ = 0, and both uncertainties at each κ, all in one
@@ -26,6 +29,7 @@ from nugget.search.store import Store
 
 HERE = Path(__file__).parent
 TETRAHEDRA = HERE.parent / "benchmarks" / "references" / "gfn1-au20-tetrahedra.extxyz"
+CSV = HERE / "results" / "fig4_au20.csv"
 UNCERTAINTIES = ("label-noise", "projected-process")
 
 
@@ -100,11 +104,16 @@ def tell(statistics: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The paper's Figure 4, for Au20.")
-    parser.add_argument("--csv", type=Path, default=HERE / "results" / "fig4_au20.csv")
+    parser.add_argument("--csv", type=Path, default=CSV)
     parser.add_argument("--campaign", type=Path, help="collect the table from here first")
-    parser.add_argument("--out", type=Path, default=HERE / "figures")
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "fig4_success.json")
+    parser.add_argument("--out", type=Path, help="for figure and statistics; else paper/")
+    parser.add_argument("--json", type=Path, help="file for the statistics")
     args = parser.parse_args()
+    statistics_file = args.json or (args.out or HERE / "results") / "fig4_success.json"
+    args.out = args.out or HERE / "figures"
+    if args.campaign is not None and args.csv == CSV and args.out != HERE / "figures":
+        args.csv = args.out / CSV.name
+    args.out.mkdir(parents=True, exist_ok=True)
     either = args.csv.with_name(f"{args.csv.stem}_either.csv")
     if args.campaign is not None:
         write_csv(args.csv, collect(args.campaign))
@@ -117,7 +126,7 @@ def main() -> None:
         statistics[name] = {"cells": [describe(group) for group in of], "tests": tests(of)}
         print(f"\n{name} tetrahedron")
         tell(statistics[name])
-    args.json.write_text(json.dumps(statistics, indent=1) + "\n")
+    statistics_file.write_text(json.dumps(statistics, indent=1) + "\n")
     for dark in (False, True):
         title = "Au$_{20}$, GFN1-xTB: is the tetrahedron found?"
         save(success_figure(groups, title, dark), args.out / "fig4_success.png", dark)

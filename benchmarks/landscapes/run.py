@@ -45,19 +45,29 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
+Job = tuple[str, str, int, str, int | None]  # system, variant, seed, directory, budget
+
+
+def result_file(job: Job) -> Path:
+    name, variant, seed, out, _ = job
+    folder = Path(out) / name.replace(" ", "-") / variant.replace(" ", "-").replace(",", "")
+    return folder / f"seed{seed}.json"
+
+
+def one(job: Job) -> dict[str, Any]:
     """One search, from where it stands."""
+    from nugget.errors import NuggetError
     from nugget.search import Search, make_config
     from nugget.search.config import DEFAULT_GENERATORS
 
-    name, variant, seed, out, budget = job
-    folder = Path(out) / name.replace(" ", "-") / variant.replace(" ", "-").replace(",", "")
-    directory, done = folder / f"seed{seed}", folder / f"seed{seed}.json"
+    name, variant, seed, _, budget = job
+    folder = result_file(job).parent
+    directory, done = folder / f"seed{seed}", result_file(job)
     if done.exists():
         row: dict[str, Any] = json.loads(done.read_text())
         return row
     if (directory / "config.toml").exists():
-        search = Search.resume(directory)
+        search = Search.resume(directory, trust=True)
     else:
         tree = settings(name, folder)
         tree["search"].update(seed=seed, reference=str(reference_file(name)))
@@ -68,18 +78,23 @@ def one(job: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
             generators = {**DEFAULT_GENERATORS, **value} if option == "generators" else value
             tree[section][option] = generators
         search = Search.create(make_config(tree), directory)
-    result = search.run()
+    try:
+        result = search.run()
+        found, evaluations, minima = result.found, result.evaluations, result.minima
+    except NuggetError as error:  # ten failures in a row: it does not find it within the budget
+        print(f"{directory} broke off: {error}", flush=True)
+        found, evaluations, minima = False, search.config.search.budget, []
     good = [record for record in search.store.records() if record.ok]
     early = [r for r in good[5:40] if r.predicted is not None and r.std]
     z = [(r.energy - r.predicted) / (r.scale * r.std) for r in early]  # type: ignore[operator]
-    lowest = min([r.energy for r in good] + [one.energy for one in result.minima])
+    lowest = min([r.energy for r in good] + [one.energy for one in minima])
     reference = min(atoms.get_potential_energy() for atoms in search.references)
     row = {
         "system": name,
         "variant": variant,
         "seed": seed,
-        "found": result.found,
-        "evaluations": result.evaluations,
+        "found": found,
+        "evaluations": evaluations,
         "above": lowest - reference,
         "explored": sum(r.purpose == "explore" for r in good),
         "z": [round(float(value), 3) for value in z],
@@ -140,6 +155,7 @@ def ratios(rows: list[dict[str, Any]], above: str, below: str) -> dict[str, Any]
         "ratio": float(np.exp(np.mean([np.mean(v) for v in logs.values()]))),
         "interval": [float(low), float(high)],
         "systems": {name: float(np.exp(np.mean(v))) for name, v in logs.items()},
+        "pairs": {name: len(values) for name, values in logs.items()},
         "p_worse": {name: p_worse(values) for name, values in logs.items()},
     }
 
@@ -161,26 +177,31 @@ def figure(rows: list[dict[str, Any]], path: Path) -> None:
     names = list(dict.fromkeys(row["system"] for row in rows))
     columns = min(4, len(names))
     lines = -(-len(names) // columns)
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
     with drawing() as theme:
         fig = Figure(figsize=(PAGE * max(columns, 2) / 4, 1.9 * lines), layout="constrained")
         axes = fig.subplots(lines, columns, squeeze=False)
         for ax, name in zip(axes.flat, names, strict=False):
             own = [row for row in rows if row["system"] == name]
-            end = max(row["evaluations"] for row in own)
-            for k, variant in enumerate(dict.fromkeys(row["variant"] for row in own)):
+            end = 1.05 * max(row["evaluations"] for row in own)
+            for k, variant in enumerate(variants):
                 some = [row for row in own if row["variant"] == variant]
                 hits = sorted(row["evaluations"] for row in some if row["found"])
-                share = [j / len(some) for j in range(len(hits) + 1)]
-                x, y = [0, *hits, end], [*share, share[-1]]
-                ax.step(x, y, where="post", label=variant, color=theme.colour(k))
-            ax.set(title=name, ylim=(0, 1.02), xlim=(0, end))
+                share = [j / max(len(some), 1) for j in range(len(hits) + 1)]
+                style = {"color": theme.colour(k), "linestyle": ("-", "--", ":")[k % 3]}
+                if some:
+                    x, y = [0, *hits, end], [*share, share[-1]]
+                    ax.step(x, y, where="post", label=variant, **style)
+            ax.set(title=name, ylim=(-0.03, 1.05), xlim=(0, end))
         for ax in axes[-1]:
             ax.set_xlabel("evaluations")
         for ax in axes[:, 0]:
             ax.set_ylabel("share found")
         for ax in axes.flat[len(names) :]:
             ax.remove()
-        axes.flat[0].legend()
+        found = [ax.get_legend_handles_labels() for ax in axes.flat[: len(names)]]
+        labelled = {text: line for one in found for line, text in zip(*one, strict=True)}
+        fig.legend(labelled.values(), labelled, loc="outside lower center", ncols=len(labelled))
         finish(fig, axes.flat[: len(names)] if len(names) > 1 else ())
     fig.savefig(path, dpi=200)
 
@@ -195,6 +216,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int)
     parser.add_argument("-j", "--processes", type=int, default=1)
     parser.add_argument("--out", default="runs/landscapes")
+    parser.add_argument("--done", action="store_true", help="no search; tables of what is there")
     parser.add_argument("--name", help="results/landscapes_NAME.json; default: the set")
     parser.add_argument("--redraw", action="store_true", help="the figure alone, from --name")
     args = parser.parse_args()
@@ -211,6 +233,8 @@ def main() -> None:
         for seed in range(args.first, args.first + args.seeds)
         for variant in variants
     ]
+    if args.done:
+        jobs = [job for job in jobs if result_file(job).exists()]
     rows = []
     with ProcessPoolExecutor(args.processes) as pool:
         for row in pool.map(one, jobs):
@@ -228,7 +252,14 @@ def main() -> None:
     compared = {other: ratios(rows, variants[0], other) for other in variants[1:]}
     for other, found in compared.items():
         if found is not None:
-            print(f"evaluations, {variants[0]} / {other}: {found}")
+            low, high = found["interval"]
+            whole = f"{found['ratio']:.2f} ({low:.2f}–{high:.2f})"
+            lines: list[list[object]] = [
+                [system, f"{value:.2f}", found["pairs"][system], f"{found['p_worse'][system]:.2f}"]
+                for system, value in found["systems"].items()
+            ]
+            title = f"Evaluations, {variants[0]} / {other}: geometric mean {whole}"
+            common.table(title, ["system", "ratio", "pairs", "p of being worse"], lines)
     common.save(name, {"rows": rows, "ratios": compared})
     figure(rows, common.RESULTS / f"{name}.png")
 

@@ -45,9 +45,9 @@ def save(figure: Figure, name: str) -> None:
     print(f"Written: {HERE / name}.png")
 
 
-def atoms_on(axis: Axes, atoms: Atoms, rotation: str, title: str) -> None:
+def atoms_on(axis: Axes, atoms: Atoms, rotation: str, title: str, size: float = 1.15) -> None:
     colours = [COLOURS.get(symbol, "0.7") for symbol in atoms.symbols]
-    plot_atoms(atoms, axis, rotation=rotation, colors=colours, radii=1.15 * covalent(atoms))
+    plot_atoms(atoms, axis, rotation=rotation, colors=colours, radii=size * covalent(atoms))
     axis.set_axis_off()
     axis.set_title(title, fontsize=9)
 
@@ -129,7 +129,7 @@ def crystal(pages: Path) -> None:
     figure, (left, right) = canvas(3.4, 2.6)
     energies_on(left, run)
     title = f"{best.get_potential_energy() / len(best):.4f} eV/atom"
-    atoms_on(right, best.repeat(2), "-80x,15y,0z", title)
+    atoms_on(right, best.repeat(2), "-85x,8y,0z", title, size=0.5)
     save(figure, "crystal")
 
 

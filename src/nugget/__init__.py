@@ -34,6 +34,7 @@ _HOMES = {
     "nugget.potential": "Potential Prediction",
     "nugget.onthefly.calculator": "LearningCalculator",
     "nugget.errors": "NuggetError",
+    "nugget._compiled.threads": "set_threads",
 }
 __all__, __getattr__ = lazy_names(__name__, _HOMES)
 

@@ -287,9 +287,17 @@ def test_predict_says_how_well_it_did(here):
 def test_predict_stress_of_slabs(here):
     nugget("predict", here / "slab.model", here / "slabs.extxyz", "--stress", "-o", here / "s.db")
     images = read_images(here / "slabs.extxyz")
-    expected = Potential.load(here / "slab.model").predict(images, stress=True).stress
+    expected = Potential.load(here / "slab.model").predict(
+        images, stress=True, stress_uncertainty=True
+    )
     for s, atoms in enumerate(read_images(here / "s.db")):
-        np.testing.assert_allclose(atoms.get_stress(), expected[s], atol=1e-10)
+        np.testing.assert_allclose(atoms.get_stress(), expected.stress[s], atol=1e-10)
+    nugget("predict", here / "slab.model", here / "slabs.extxyz", "--stress", "-o", here / "s.xyz")
+    rows = parsed("predict", here / "slab.model", here / "slabs.extxyz", "--stress")["structures"]
+    for s, atoms in enumerate(read_images(here / "s.xyz")):
+        sigma = expected.stress_uncertainty[s]
+        np.testing.assert_allclose(atoms.info["stress_uncertainty"], sigma, rtol=1e-6)
+        np.testing.assert_allclose(rows[s]["stress_uncertainty"], sigma, rtol=1e-6)
 
 
 def test_info(here):

@@ -56,7 +56,7 @@ QUICK = [
 SLOW = [
     (KERNEL_ROWS, "_compiled/tiles.py", "1.0, 0.69", "1.0, 0.79"),
     (SOAP, "descriptors/_basis.py", "(2.0 * m + 1.0) * z", "(2.0 * m + 1.5) * z"),
-    (FUSED, "gp/_std_loops.py", "high = d2 *", "high = 2.0 * d2 *"),
+    (FUSED, "gp/_std_loops.py", "t1 += x[j] *", "t1 += 2.0 * x[j] *"),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ from nugget.gp.kernels._loops import (
 from nugget.gp.kernels.rbf import RBF
 from nugget.potential._gradient_loops import scatter
 from nugget.potential._pair_loops import REPULSION, WELL, pair_sum
-from nugget.structures._loops import direct_pairs, is_sound
+from nugget.structures._loops import is_sound
+from nugget.structures._pair_loops import small_pairs
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
 
@@ -220,12 +222,28 @@ def test_batches():
     small, alone, periodic = molecule("CH3CH2OH"), Atoms("H"), Atoms("Cu", cell=[2] * 3, pbc=True)
     for images in ([small, alone], [small, periodic, alone], [alone], [periodic]):
         batch = as_batch(images)
-        compare(direct_pairs, batch.positions, batch.offsets, batch.pbc, 4.0)
-        compare(is_sound, batch.positions, batch.numbers, batch.offsets, batch.pbc)
-    pbc = np.zeros((1, 3), dtype=bool)
-    compare(is_sound, np.full((1, 3), np.nan), np.array([79]), np.array([0, 1]), pbc)
-    compare(is_sound, np.zeros((1, 3)), np.array([119]), np.array([0, 1]), pbc)
-    compare(is_sound, np.zeros((0, 3)), np.zeros(0, dtype=np.int64), np.array([0, 0]), pbc)
+        compare(small_pairs, batch.positions, batch.offsets, batch.cells, batch.pbc, 4.0)
+        compare(is_sound, batch.positions, batch.numbers, batch.offsets, batch.cells, batch.pbc)
+    free, no_cell = np.zeros((1, 3), dtype=bool), np.zeros((1, 3, 3))
+    one, offsets, gold = np.zeros((1, 3)), np.array([0, 1]), np.array([79])
+    compare(is_sound, np.full((1, 3), np.nan), gold, offsets, no_cell, free)
+    compare(is_sound, one, np.array([119]), offsets, no_cell, free)
+    compare(is_sound, one[:0], gold[:0], np.array([0, 0]), no_cell, free)
+    tilted = np.array([[[3.0, 0, 0], [1, 2, 0], [0, 1, 4]]])
+    for cell in (tilted, no_cell, np.full((1, 3, 3), np.nan), tilted[:, [0, 0, 0]]):
+        for along in ([True, False, True], [True] * 3, [False, True, False]):
+            compare(is_sound, one, gold, offsets, cell, np.array([along]))
+
+
+@pytest.mark.parametrize("along", list(product([False, True], repeat=3)))
+def test_pairs_across_tilted_cells(along: tuple[bool, ...]):
+    """Cells much shorter than the cutoff, atoms that have left them, directions that are empty."""
+    rng = np.random.default_rng(3)
+    cell = np.array([[2.1, 0, 0], [0.9, 2.4, 0], [-0.7, 0.5, 3.0]])
+    cell[~np.array(along)] = 0.0
+    images = [Atoms(f"Cu{n}", 5 * rng.normal(size=(n, 3)), cell=cell, pbc=along) for n in (1, 3, 2)]
+    batch = as_batch(images)
+    compare(small_pairs, batch.positions, batch.offsets, batch.cells, batch.pbc, 3.5)
 
 
 def test_loops_that_are_their_own_reference():

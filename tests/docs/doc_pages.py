@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 LEFT_OUT = re.compile(r"\*Not run by the tests: (.+?)\.\*\s*$", re.DOTALL)
 FILE = re.compile(r"^(?:#!\S+\n)?# ([\w~./-]+\.(?:py|toml|sh))$", re.MULTILINE)
+#: Pages about scripts and settings of the source, which are run beside a copy of these.
+IN_THE_CLONE = ("examples", "paper")
 KINDS = ("bash", "python", "toml", "text")
 
 
@@ -48,7 +51,8 @@ def pages() -> list[Path]:
     """Every page that users read."""
     places = (ROOT / "docs").rglob("*.md")
     shown = [path for path in places if "_build" not in path.parts]
-    return sorted([*shown, ROOT / "README.md", ROOT / "examples" / "README.md"])
+    more = [ROOT / "README.md", *(ROOT / part / "README.md" for part in IN_THE_CLONE)]
+    return sorted([*shown, *more])
 
 
 def blocks(page: Path) -> list[Block]:
@@ -73,6 +77,9 @@ def run(page: Path, directory: Path) -> int:
     """Run a page in a directory; AssertionError tells which block failed. Counts what was run."""
     home = directory.with_name(f"{directory.name}-home")
     home.mkdir()
+    if page.parent.name in IN_THE_CLONE:
+        for part in (*IN_THE_CLONE, "benchmarks"):
+            shutil.copytree(ROOT / part, directory / part)
     scripts = sysconfig.get_path("scripts")
     environment = {
         **os.environ,

@@ -8,7 +8,8 @@ import pytest
 from doc_pages import KINDS, ROOT, Block, blocks, pages, run
 
 # Pages that take more than some seconds: `make test-slow`.
-SLOW_FOLDERS = ("tutorials", "how-to")
+SLOW_FOLDERS = ("tutorials", "how-to", "examples", "paper")
+SLOW_PAGES = ("get_started.md",)
 REASONS = ("needs ", "takes ", "is ")
 PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
 
@@ -21,7 +22,7 @@ def parameters() -> list[object]:
     made = []
     for name, page in PAGES.items():
         if programs(page):
-            slow = page.parent.name in SLOW_FOLDERS
+            slow = page.parent.name in SLOW_FOLDERS or page.name in SLOW_PAGES
             marks = [pytest.mark.slow] if slow else []
             made.append(pytest.param(page, id=name, marks=marks))
     return made

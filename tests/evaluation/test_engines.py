@@ -176,6 +176,17 @@ def test_tersoff_of_the_crystals(formula, structure, a, energy):
     assert np.abs(found["stress"]).max() < 2e-3
 
 
+def test_tersoff_of_a_bond_without_other_neighbours():
+    """ASE's own calculator divides by zero here."""
+    for symbols in ("Si2", "SiC"):
+        apart = Atoms(symbols, [[0, 0, 0], [0, 0, 2.1]], cell=[12, 12, 12], pbc=True)
+        apart.calc = make_calculator("tersoff")
+        assert apart.get_potential_energy() < -1.0
+        np.testing.assert_allclose(
+            apart.get_forces(), calculate_numerical_forces(apart, eps=1e-5), atol=1e-6
+        )
+
+
 def test_tersoff_forces_and_stress_are_derivatives():
     crystal = bulk("SiC", "zincblende", a=4.4) * (2, 1, 1)
     crystal.rattle(0.1, seed=2)

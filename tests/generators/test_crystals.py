@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.build import bulk
 
 from nugget.errors import NuggetError
 from nugget.generators import Crystal, Failure, Mixer, Problem, make_generator, suits
 from nugget.generators.crystal_base import random_cell
 from nugget.generators.supercell import random_multiple, repeated
 from nugget.generators.wyckoff import integer_basis, space_group
+from nugget.identity.crystal import same_crystal
 from nugget.search.system import CRYSTAL_GENERATORS
 from nugget.structures.cells import distances, reduced, volume_per_atom
 
@@ -134,3 +136,49 @@ def test_refusals() -> None:
         Crystal("Si", (3, 2))
     with pytest.raises(NuggetError, match="formula"):
         Crystal("Xx2")
+
+
+def chain(ratio: float) -> Atoms:
+    """Silicon atoms in a row, so many covalent radii apart."""
+    step = ratio * 2 * 1.11
+    return Atoms("Si", cell=[step, 4.0, 4.0], pbc=True)
+
+
+class TestLearnedDistances:
+    problem = Crystal("Si", (1, 4))
+
+    def ratio(self, *known: tuple[float, float]) -> float:
+        images = [chain(ratio) for ratio, _ in known]
+        return self.problem.learned(images, [energy for _, energy in known]).min_ratio
+
+    def test_what_was_bad_is_forbidden(self) -> None:
+        found = self.ratio((1.0, -4.0), (1.02, -3.9), (1.1, -3.5), (0.8, 9.0), (0.78, 20.0))
+        assert found == pytest.approx(1.03 * 0.8)
+
+    def test_not_what_was_good(self) -> None:
+        assert self.ratio((1.0, -4.0), (1.02, -3.9), (1.1, -3.5), (0.79, -4.1)) == 0.75
+        assert self.ratio((1.0, -4.0), (0.8, 9.0), (0.78, -3.8)) == 0.75
+
+    def test_never_close_to_the_lowest(self) -> None:
+        found = self.ratio((1.0, -4.0), (1.02, -3.9), (1.1, -3.5), (0.98, 9.0))
+        assert found == pytest.approx(0.9)
+
+    def test_nothing_known(self) -> None:
+        assert self.problem.learned([], []) is self.problem
+        assert self.ratio((1.0, 0.0)) == 0.75
+
+
+def test_adopted_crystals_keep_their_atoms() -> None:
+    problem = Crystal("SiC", (1, 2))
+    given = bulk("SiC", "zincblende", a=4.4) * (1, 2, 1)
+    given = given[[1, 0, 3, 2]]
+    given.set_cell(given.cell.array @ np.eye(3) + 0.0)
+    found = problem.adopted(given)
+    assert found is not None
+    made, order = found
+    assert made.get_chemical_symbols() == ["Si", "Si", "C", "C"]
+    np.testing.assert_array_equal(given.numbers[order], made.numbers)
+    assert same_crystal(made, given)
+    assert problem.adopted(given * (1, 1, 2)) is None  # too many units
+    assert problem.adopted(Atoms("Si", cell=[3, 3, 3], pbc=True)) is None
+    assert problem.adopted(Atoms("SiC", cell=[3, 3, 3])) is None

@@ -14,9 +14,10 @@ from ase.optimize import BFGS, FIRE
 
 import nugget
 from nugget.onthefly.calculator import LearningCalculator, free_components, labeller
-from nugget.onthefly.certainty import exact_force_std, force_std, novelty
-from nugget.onthefly.model import FIRST, OnlineModel
+from nugget.onthefly.certainty import Vigil, exact_force_std, force_std, novelty
+from nugget.onthefly.model import FIRST, OnlineModel, adapted
 from nugget.potential.evaluate import MEAN, value_and_grad
+from nugget.potential.presets import RECIPES
 from nugget.structures.batch import as_batch
 
 
@@ -141,16 +142,60 @@ def test_the_estimate_of_sigma_agrees_with_the_exact_one():
     assert np.array_equal(force_std(found, 1e-9), exact)
 
 
+def test_sigma_is_looked_at_again_when_an_atom_has_moved():
+    vigil, here = Vigil(), as_batch(displaced(4))
+    assert not vigil.rests(here, 10)
+    vigil.looked(here, 10, 0.06, 0.1)  # an atom may move by 0.04 Å
+    for shift, rests in ((0.0, True), (0.03, True), (0.05, False)):
+        moved = displaced(4)
+        moved.positions[3, 1] += shift
+        assert vigil.rests(as_batch(moved), 10) is rests
+    assert not vigil.rests(here, 11)  # another model
+    vigil.looked(here, 10, 0.2, 0.1)
+    assert not vigil.rests(here, 10)
+
+
+def test_sigma_is_known_for_every_structure_that_is_asked_for():
+    atoms = displaced(11, 0.05)
+    atoms.calc = LearningCalculator(learned().potential, EMT(), max_force_error=10.0)
+    atoms.get_forces()
+    atoms.positions[2] += 0.01
+    forces = atoms.get_forces().copy()
+    assert "forces_uncertainty" not in atoms.calc.results
+    std = atoms.calc.get_property("forces_uncertainty", atoms)
+    expected = exact_force_std(
+        value_and_grad(atoms.calc.potential, as_batch(atoms), MEAN, keep_rows=True)
+    )
+    assert np.allclose(std, expected)
+    assert np.array_equal(atoms.get_forces(), forces)
+    assert not atoms.calc.calls
+
+
+def test_gaussians_are_as_narrow_as_bonds_are_short():
+    from ase.build import molecule
+
+    widths = [
+        adapted(RECIPES["balanced"], [atoms]).ranges[0].sigma
+        for atoms in (cluster(), molecule("H2O"))
+    ]
+    assert widths[0] == 1.0
+    assert widths[1] == pytest.approx(0.5 * molecule("H2O").get_distance(0, 1))
+
+
 def test_what_is_unknown_counts_as_uncertain():
     potential = learned().potential
-    known, strange = displaced(0), cluster()
+    known, strange, stranger = displaced(0), cluster(), cluster()
     strange.positions[6] += 1.2
-    shares = [
-        novelty(value_and_grad(potential, as_batch(a), MEAN, keep_rows=True)).max()
-        for a in (known, strange)
+    stranger.positions *= 0.8
+    found = [
+        value_and_grad(potential, as_batch(a), MEAN, keep_rows=True)
+        for a in (known, strange, stranger)
     ]
-    assert shares[0] < 1e-4
-    assert shares[1] > 0.01  # σ of 0.1 eV/Å
+    assert novelty(found[0]).max() < 1e-6
+    assert novelty(found[2]).max() > 0.1
+    std = [exact_force_std(one).max() for one in found]
+    assert std[0] < 0.1
+    assert min(std[1:]) > 0.2
 
 
 def test_a_restored_model_is_the_same_to_the_last_bit():

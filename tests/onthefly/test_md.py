@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 from nugget.cli.main import app
 from nugget.errors import NuggetError
 from nugget.onthefly.config import MDConfig
-from nugget.onthefly.md import MDRun, summary
+from nugget.onthefly.md import MDRun, replica_states, summary
+from nugget.onthefly.replica import audit_chance
 from nugget.potential.potential import Potential
 
 FILES = ("md.extxyz", "md.log", "learned.model")
@@ -159,6 +160,39 @@ def test_other_ensembles_resume_to_the_same_bits(ensemble, tmp_path):
     assert same_model(tmp_path / "part", tmp_path / "whole")
     volumes = np.loadtxt(tmp_path / "whole" / "md.log")[:, 5]
     assert (np.ptp(volumes) > 0) == (ensemble == "npt")
+
+
+def test_replicas_share_one_model_and_resume_to_the_same_bits(tmp_path):
+    settings = config(steps=30, checkpoint=10, temperature=200.0, replicas=(700.0,), every=5)
+    run = MDRun.create(cluster(), settings, tmp_path / "whole")
+    progress = run.run()
+    assert {call["replica"] for call in progress.calls if call["step"]} == {0, 1}
+    first, second = run.replicas
+    assert first.calculator.model is second.calculator.model
+    MDRun.create(cluster(), settings, tmp_path / "part")
+    for stop in (14, None):
+        part = MDRun.resume(tmp_path / "part")
+        part.run(lambda progress, run=part, stop=stop: progress.step == stop and run.stop())
+    for name in ("md.extxyz", "md-2.extxyz", "md.log", "md-2.log"):
+        assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert same_model(tmp_path / "part", tmp_path / "whole")
+    cold, hot = (np.loadtxt(tmp_path / "whole" / n)[:, 2] for n in ("md.log", "md-2.log"))
+    assert cold.mean() < hot.mean()
+
+
+def test_a_checkpoint_without_replicas_is_read(whole):
+    saved = json.loads((whole / "checkpoint.json").read_text())
+    new = next(value for value in (saved, *saved.values()) if "replicas" in value)
+    one = new["replicas"][0]
+    old = {**one, "offsets": dict(zip(FILES[:2], one["offsets"], strict=True))}
+    assert replica_states(old) == [one]
+
+
+def test_random_calls_are_frequent_at_first():
+    chances = [audit_chance(step, 500) for step in (0, 100, 1000, 100_000)]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[-1] == 1 / 500
+    assert audit_chance(0, 10) == 1 / 10
 
 
 def test_a_given_model_is_used_and_kept(whole, tmp_path):

@@ -103,3 +103,16 @@ def test_from_the_command_line_to_the_hull(tmp_path: Path) -> None:
     table_view = CliRunner().invoke(app, ["search", "--resume", str(out), "--no-live"])
     assert "Convex hull" in table_view.output
     assert "CuAu" in table_view.output
+
+
+def test_elements_with_other_total_energies(tmp_path: Path) -> None:
+    """Oxygen lies 100 eV per atom below magnesium in GFN1-xTB: none of them is implausible."""
+    made = settings(budget=6, polish=1)
+    made["system"] = {"kind": "crystal", "compositions": "Mg-O", "max_atoms": 2}
+    made["engine"] = {"name": "gfn1-xtb"}
+    search = Search.create(make_config(made), tmp_path / "run")
+    search.run(budget=3)
+    records = search.store.records()
+    assert [record.failure for record in records if record.failure == "implausible"] == []
+    elements = [record.energy / len(record.atoms) for record in records[:2]]
+    assert elements[0] - elements[1] > 50

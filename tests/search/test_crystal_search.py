@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 from ase import Atoms
 from ase.build import bulk
+from ase.calculators.emt import EMT
+from ase.filters import FrechetCellFilter
 from ase.io import read, write
+from ase.optimize import BFGS
 from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.errors import NuggetError
+from nugget.report.live import PlainView
 from nugget.search import Search, make_config
 from nugget.search.config import write_config
+from nugget.search.goal import make_goal
 from nugget.search.system import CRYSTAL_GENERATORS, DEFAULT_GENERATORS
 from nugget.structures.symmetry import space_group_of
 
@@ -133,6 +138,74 @@ def test_found_in_any_cell(tmp_path: Path) -> None:
     assert report["found"]
     assert report["unit"] == "eV/atom"
     assert "Fm-3m (225)" in [one["space_group"] for one in report["minima"]]
+
+
+def test_start_and_learn(tmp_path: Path) -> None:
+    """The first search's evaluations are known to the second, which begins with a given crystal."""
+    first = run(tmp_path / "first", budget=6)
+    energies = [r.energy / len(r.atoms) for r in first.store.records()]
+    # In another cell and order of atoms: eight atoms that are two of the same units.
+    given = bulk("Au", "fcc", a=3.8, cubic=True)
+    given.numbers = [79, 29, 29, 29]
+    write(tmp_path / "start.extxyz", [given.repeat((1, 1, 2)), given])
+    more = {"learn": str(tmp_path / "first"), "start": str(tmp_path / "start.extxyz")}
+    second = run(tmp_path / "second", budget=4, seed=5, **more)
+    records = second.store.records()
+    assert records[0].generator == "start"
+    assert records[0].atoms.get_chemical_symbols() == ["Cu"] * 6 + ["Au"] * 2
+    assert records[1].generator != "start"  # the second is the same crystal
+    assert records[1].predicted is not None  # the model is there from the beginning
+    known = second.knowledge().learned
+    assert sorted(r.energy / len(r.atoms) for r in known) == pytest.approx(sorted(energies))
+    assert all("stress" in record.atoms.calc.results for record in known)
+    assert Search.replay(tmp_path / "second").same
+
+
+def test_start_of_another_crystal_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "start.extxyz", bulk("Cu"))
+    with pytest.raises(NuggetError, match="composition and the number of atoms"):
+        run(tmp_path / "run", start=str(tmp_path / "start.extxyz"))
+    # A conventional cell with too many atoms is made smaller.
+    config = settings(start=str(tmp_path / "large.extxyz"), budget=1)
+    config["system"] = {"formula": "Cu", "kind": "crystal", "units": "1-2"}
+    write(tmp_path / "large.extxyz", bulk("Cu", cubic=True))
+    search = Search.create(make_config(config), tmp_path / "small")
+    search.run()
+    assert len(search.store.records()[0].atoms) == 1
+
+
+def test_a_campaign_of_crystals(tmp_path: Path) -> None:
+    reference = bulk("Cu", "fcc", a=3.6)
+    reference.calc = EMT()
+    BFGS(FrechetCellFilter(reference), logfile=None).run(fmax=0.01)
+    write(tmp_path / "fcc.extxyz", reference)
+    out = tmp_path / "campaign"
+    result = CliRunner().invoke(
+        app,
+        ["campaign", "Cu", "--set", "system.kind=crystal", "--set", "system.units=1-2",
+         "--engine", "emt", "--budget", "12", "--set", "search.candidates=5", "--repeats", "2",
+         "--reference", str(tmp_path / "fcc.extxyz"), "--out", str(out), "--json", "-j", "1"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["unit"] == "eV/atom"
+    [cell] = report["cells"]
+    assert cell["found"] == 2
+    assert cell["best_energy"] == pytest.approx(reference.get_potential_energy(), abs=0.02)
+
+
+def test_lines_show_values_per_atom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search = Search.create(make_config(settings(budget=5)), tmp_path / "run")
+    with PlainView("title") as view:
+        search.run(view.watch)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "/5" in line]
+    values = [float(line.split("*")[-1].split()[0 if "*" in line else 1]) for line in lines]
+    goal = make_goal(search.config.system)
+    expected = [goal.value(r.atoms, r.energy) for r in search.store.records()]
+    np.testing.assert_allclose(values, expected, atol=1e-4)
+    assert "eV/atom  best" in lines[0]
+    best = [float(line.split("best")[1].split()[0]) for line in lines]
+    np.testing.assert_allclose(best, np.minimum.accumulate(expected), atol=1e-4)
 
 
 def test_pressure_needs_cells(tmp_path: Path) -> None:

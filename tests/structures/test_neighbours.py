@@ -10,7 +10,7 @@ from ase.neighborlist import neighbor_list
 from systems import SYSTEMS, gold_cluster
 
 from nugget.structures.batch import as_batch
-from nugget.structures.neighbours import Verlet, find_pairs
+from nugget.structures.neighbours import Verlet, _vesin_pairs, find_pairs
 
 MIXED = [atoms for images in SYSTEMS.values() for atoms in images]
 
@@ -100,3 +100,29 @@ def test_verlet_follows_structures_that_leave() -> None:
     pairs = verlet.pairs(batch.select(stay))
     assert verlet.rebuilds == 1
     np.testing.assert_array_equal(pairs.i, find_pairs(batch.select(stay), 5.5).i)
+
+
+@pytest.mark.parametrize("n", [3, 5])  # by the loop over all pairs, and by vesin (500 atoms)
+def test_lists_that_reach_further_have_the_same_pairs_in_the_same_order(n: int) -> None:
+    crystal = bulk("Cu", cubic=True).repeat(n)
+    crystal.rattle(0.3, seed=1)
+    crystal.positions[:7] += 2.5 * crystal.cell.array[1]  # atoms may have left their cell
+    batch = as_batch(crystal)
+    near, far = find_pairs(batch, 4.0), find_pairs(batch, 4.7)
+    kept = far.distances(batch) < 4.0
+    for name in ("i", "j", "shift"):
+        np.testing.assert_array_equal(getattr(far, name)[kept], getattr(near, name))
+    assert np.all(near.i <= near.j)
+
+
+def test_both_finders_give_the_same_list() -> None:
+    atoms = bulk("Cu", cubic=True).repeat((1, 2, 2))
+    atoms.rattle(0.2, seed=2)
+    atoms.set_cell(atoms.cell.array + 0.3, scale_atoms=True)
+    for pbc in ([True] * 3, [True, False, True], False):
+        atoms.pbc = pbc
+        batch = as_batch(atoms)
+        loop, vesin = find_pairs(batch, 5.0), _vesin_pairs(batch, 0, 5.0)
+        np.testing.assert_array_equal(loop.i, vesin[0])
+        np.testing.assert_array_equal(loop.j, vesin[1])
+        np.testing.assert_allclose(loop.shift, vesin[2], atol=1e-12)

@@ -61,12 +61,13 @@ def njit(
     `reference` is a NumPy function with the same signature. With NUGGET_REFERENCE=1 it takes the
     function's place; without a reference, the function runs as plain Python. Otherwise the compiled
     function carries it as its attribute `reference`. Other options are those of `numba.njit`.
+    Python's lock is let go of meanwhile (see `threads`).
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
         if REFERENCE:
             return reference or function
-        compiled: Any = numba.njit(**options)(function)
+        compiled: Any = numba.njit(nogil=True, **options)(function)
         if hasattr(compiled, "py_func"):  # not with NUMBA_DISABLE_JIT=1
             compiled.reference = reference or function
             if options.get("inline") != "always":  # else there is no machine code of its own

@@ -113,8 +113,9 @@ def follow_md(run: MDRun, shown: bool) -> Progress:
 
 def line(progress: Progress) -> str:
     """One line on a run: where it is, how certain, how fast."""
+    warm = ", ".join(f"{temperature:.0f}" for temperature in progress.temperatures)
     return (
-        f"step {progress.step}/{progress.steps}  {progress.temperature:.0f} K  "
+        f"step {progress.step}/{progress.steps}  {warm} K  "
         f"σ {progress.std:.3f} eV/Å  calls {len(progress.calls)}  "
         f"{progress.ns_per_day:.3g} ns/day  {duration(progress.seconds_left)} left"
     )

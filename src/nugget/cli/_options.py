@@ -10,6 +10,7 @@ from typer import Argument, Option
 # --------------------------------------------------------------------------- models and data
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")]
+Threads = Annotated[int, Option("--threads", min=0, help="Cores to use; 0: all of them.")]
 Index = Annotated[str, Option("--index", "-i", help="Structures of DATA: '0:100', '::10', '-1'.")]
 ModelFile = Annotated[Path, Argument(help="A model that `nugget fit` wrote.", metavar="MODEL")]
 DataFile = Annotated[Path, Argument(help="Structures: any file that ASE reads.", metavar="DATA")]

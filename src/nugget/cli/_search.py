@@ -149,18 +149,21 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
     records = search.store.records()
     good = [record for record in records if record.ok]
     goal = make_goal(search.config.system)
-    for record in good:
+    before = search.knowledge().learned
+    for record in (*before, *good):
         goal = goal.informed(record.atoms, record.energy)
     value = {record.iteration: goal.value(record.atoms, record.energy) for record in good}
     best = min(good, key=lambda record: goal.order(record.atoms, record.energy), default=None)
     directory = search.store.directory
     steps = search.store.polish_steps()
     minima = () if result is None else result.minima
-    before = search.knowledge().learned
     sure = Meetings.of(records, before).confidence()
     learned = [goal.value(record.atoms, record.energy) for record in before]
     values = [one.value for one in minima] + learned
     values += [] if best is None else [value[best.iteration]]
+    phases = () if result is None else result.phases
+    if phases:
+        values = [phase.formation for phase in phases]
     return {
         "directory": str(directory),
         "formula": search.config.system.title,
@@ -197,8 +200,8 @@ def report_of(search: Search, result: Result | None) -> dict[str, Any]:
             for one in minima
         ],
         "minima_file": str(directory / MINIMA) if minima else None,
-        "phases": [] if result is None else [phase.row() for phase in result.phases],
-        "hull_file": str(directory / HULL) if result is not None and result.phases else None,
+        "phases": [phase.row() for phase in phases],
+        "hull_file": str(directory / HULL) if phases else None,
         "hull_figure": None,
         "database": str(directory / DATABASE),
         "reference": search.config.search.reference,

@@ -46,6 +46,7 @@ def evaluate(
     ] = None,
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
+    threads: opt.Threads = 0,
     trust: opt.Trust = False,
     allow_training: opt.AllowTraining = False,
     force: Force = False,
@@ -65,6 +66,7 @@ def evaluate(
     """
     import numpy as np
 
+    from nugget import set_threads
     from nugget.calibration import components, residuals, sigma_bins
     from nugget.calibration.groups import force_error_per_atom, group_errors, grouped_by
     from nugget.cli._labels import refuse_training
@@ -78,6 +80,7 @@ def evaluate(
             refuse_existing(file, force)
     if html is not None:
         refuse_existing(html, force)
+    set_threads(threads)
     potential = load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)

@@ -75,6 +75,7 @@ def fit(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Begin even if memory will not suffice.")
     ] = False,
+    threads: opt.Threads = 0,
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
@@ -91,7 +92,7 @@ def fit(
     on structures that are left out. What was chosen is printed and kept in the model. An estimate
     of memory and time is printed before a large fit.
     """
-    from nugget import LabelNoise, Posterior, ProjectedProcess
+    from nugget import LabelNoise, Posterior, ProjectedProcess, set_threads
     from nugget.calibration.left_out import FEWEST
     from nugget.cli._before_fit import (
         announce,
@@ -103,6 +104,7 @@ def fit(
     from nugget.structures.io import read_images, relabelled
 
     refuse_existing(output, force, inputs=(data,))
+    set_threads(threads)
     images = read_images(data, index)
     if energy_key or forces_key or stress_key:
         images = relabelled(images, energy_key, forces_key, stress_key)

@@ -20,6 +20,13 @@ def md(
     resume: opt.Resume = None,
     engine: opt.Engine = None,
     temperature: Annotated[float | None, Option(min=0.0, help="K. Default: 300.")] = None,
+    replica: Annotated[
+        list[float] | None,
+        Option(
+            help="Temperature of a further replica that shares the model, K; repeatable.",
+            metavar="TEMPERATURE",
+        ),
+    ] = None,
     pressure: Annotated[float | None, Option(help="GPa, with npt. Default: 0.")] = None,
     steps: Annotated[int | None, Option(min=1, help="Time steps in all. Default: 1000.")] = None,
     dt: Annotated[float | None, Option(help="Time step, fs. Default: 2.")] = None,
@@ -52,13 +59,15 @@ def md(
         nugget md start.xyz --engine emt --temperature 600 --steps 5000 --out run
         nugget md start.xyz --engine gfn1-xtb --max-force-error 0.05 --out run
         nugget md bulk.cif --engine emt --ensemble npt --pressure 1 --out run
+        nugget md start.xyz --engine emt --temperature 300 --replica 600 --replica 900 --out run
         nugget md --resume run --steps 20000
 
     The forces are those of a model. The engine is called where σ of a force component exceeds
     --max-force-error, and the model learns what it says. Now and then it is called although σ is
     small, to see whether σ is right. DIR holds the trajectory with uncertainties (md.extxyz), a
     log (md.log), all structures that the engine has seen (labelled.extxyz), and at the end the
-    model (learned.model), which `nugget predict` and `nugget evaluate` read.
+    model (learned.model), which `nugget predict` and `nugget evaluate` read. Further replicas
+    write md-2.extxyz, md-2.log and so on.
 
     Ctrl-C ends after the present step. A run that was stopped or killed is continued with
     --resume, to the same trajectory and the same model, bit for bit.
@@ -70,6 +79,7 @@ def md(
         "temperature": temperature, "pressure": pressure, "steps": steps, "dt": dt,
         "ensemble": ensemble, "max_force_error": max_force_error, "preset": preset,
         "audit": audit, "every": every, "seed": seed,
+        "replicas": tuple(replica) if replica else None,
     }  # fmt: skip
     chosen = {name: value for name, value in options.items() if value is not None}
     run = begin_md(start, out, resume, engine, model, settings or [], chosen, trust)

@@ -28,7 +28,7 @@ def predict(
     ] = None,
     index: opt.Index = ":",
     forces: Annotated[bool, typer.Option(help="Predict forces.")] = True,
-    stress: Annotated[bool, typer.Option("--stress", help="Predict stress.")] = False,
+    stress: Annotated[bool, typer.Option("--stress", help="Predict stress and its σ.")] = False,
     per_atom: Annotated[
         bool, typer.Option("--per-atom", help="Energies of single atoms and their σ.")
     ] = False,
@@ -39,6 +39,7 @@ def predict(
         float | None,
         typer.Option(help="Intervals that hold such a share of labels, as 0.9.", metavar="SHARE"),
     ] = None,
+    threads: opt.Threads = 0,
     trust: opt.Trust = False,
     force: Force = False,
     json: opt.Json = False,
@@ -52,7 +53,8 @@ def predict(
         nugget predict au.model candidates.db --interval 0.9 --json > found.json
 
     In OUT, energy and forces are the predictions; info["energy_uncertainty"] is
-    σ in eV for the whole structure. Labels that DATA held are kept as
+    σ in eV for the whole structure, info["stress_uncertainty"] that of the
+    stress (eV/Å³, in Voigt's order). Labels that DATA held are kept as
     reference_energy and reference_forces, and the errors against them are
     printed.
     """
@@ -77,7 +79,9 @@ def predict(
             stress=stress,
             energies_uncertainty=per_atom,
             forces_uncertainty=force_uncertainty,
+            stress_uncertainty=stress,
             progress=step,
+            threads=threads,
         )
     errors = errors_of(images, found)
     if output is not None:
@@ -98,6 +102,9 @@ def predict(
         }
         for s, atoms in enumerate(images)
     ]
+    for name in ("stress", "stress_uncertainty"):
+        for row, value in zip(rows, getattr(found, name) if stress else (), strict=stress):
+            row[name] = [float(number) for number in value]
     summary: dict[str, Any] = {}
     if factor is not None:
         from nugget.calibration.conformal import promise
@@ -124,6 +131,7 @@ def _share_within(rows: list[dict[str, Any]]) -> float | None:
 
 def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
     """A copy that carries the prediction, with former labels under another name."""
+    import numpy as np
     from ase.calculators.singlepoint import SinglePointCalculator
 
     from nugget.cli._labels import known
@@ -141,6 +149,8 @@ def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
     copy.calc = SinglePointCalculator(copy, **results)
     if found.energy_uncertainty is not None:
         copy.info["energy_uncertainty"] = float(found.energy_uncertainty[s])
+    if found.stress_uncertainty is not None:
+        copy.info["stress_uncertainty"] = np.asarray(found.stress_uncertainty[s])
     for name in ("energies_uncertainty", "forces_uncertainty"):
         if (values := getattr(found, name)) is not None:
             copy.arrays[name] = values[s]

@@ -69,7 +69,7 @@ def _started(config: ExecutionConfig) -> Any:
 
 _MISSING = (
     'execution.kind = "dask" needs Dask, which is not installed. To install it: '
-    "pip install nugget-gp[cluster]"
+    "pip install 'dask[distributed]' dask-jobqueue"
 )
 
 

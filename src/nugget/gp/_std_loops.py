@@ -4,7 +4,6 @@ import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.jit import FAST, njit
-from nugget._compiled.simd import broadcast, load, store
 
 
 def std_and_weights_reference(
@@ -44,37 +43,40 @@ def std_and_weights(
     observations have made it smaller: std² = prior_variance − |δ|² and b = −Wδ/std, the projected
     process. Weights r are coefficients[r, 0]·α + coefficients[r, 1]·b: (1, 0) for the mean, (0, 1)
     for the std, (1, −κ) for the lower confidence bound. b is 0 where the std is 0.
+
+    Four columns of W at a time: while they are in the first cache, they give their δ of every
+    structure and add Wδ to its b, which is divided by std in the end. So W, which is large for an
+    exact committee, is read once, and no structure's numbers depend on the others'.
     """
     (n, m), q = k_sum.shape, len(wt)
-    mean, std = np.empty(n), np.empty(n)
-    weights = np.empty((len(coefficients), n, m))
-    delta, b = np.empty((n, q)), np.zeros((n, m))
-    many = n > 3  # then GEMM pays
+    mean, std, square = np.empty(n), np.empty(n), np.zeros(n)
+    weights, b = np.empty((len(coefficients), n, m)), np.zeros((n, m))
     wanted = False  # b is needed for gradients of the std only
     for r in range(len(coefficients)):
-        wanted = wanted or (q > 0 and coefficients[r, 1] != 0.0)
-    if many:
-        np.dot(k_sum, wt.T, delta)
+        wanted = wanted or coefficients[r, 1] != 0.0
+    for first in range(0, q, 4):
+        # Columns that are missing at the end are copies of the last, with a δ of 0.
+        c1, c2, c3 = min(first + 1, q - 1), min(first + 2, q - 1), min(first + 3, q - 1)
+        w0, w1, w2, w3 = wt[first], wt[c1], wt[c2], wt[c3]
+        for s in range(n):
+            d0, d1, d2, d3 = _dots(k_sum[s], w0, w1, w2, w3)
+            d0 += sizes[s] * rho[first]
+            d1 = d1 + sizes[s] * rho[c1] if first + 1 < q else 0.0
+            d2 = d2 + sizes[s] * rho[c2] if first + 2 < q else 0.0
+            d3 = d3 + sizes[s] * rho[c3] if first + 3 < q else 0.0
+            square[s] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+            if wanted:
+                _combine(b[s], w0, w1, w2, w3, d0, d1, d2, d3)
+    sign = -1.0 if len(prior_variance) else 1.0
     for s in range(n):
-        row, d = k_sum[s], delta[s]
-        mean[s] = _dot(row, alpha)
-        square = 0.0
-        for c in range(q):
-            d[c] = (d[c] if many else _dot(row, wt[c])) + sizes[s] * rho[c]
-            square += d[c] * d[c]
+        mean[s] = _dot(k_sum[s], alpha)
         if len(prior_variance):
-            square = prior_variance[s] - square
-            if square < 0.0:  # not in exact arithmetic: round-off, which says "known"
-                square = 0.0
-        std[s] = np.sqrt(square)
-        d *= 0.0 if square == 0.0 else (-1.0 if len(prior_variance) else 1.0) / std[s]
-    if wanted and many:
-        np.dot(delta, wt, b)
-    for s in range(n):
-        if wanted and not many:
-            _combine(delta, wt, s, b)
+            # Below 0 is not possible in exact arithmetic: round-off, which says "known".
+            square[s] = max(prior_variance[s] - square[s], 0.0)
+        std[s] = np.sqrt(square[s])
+        slope = 0.0 if square[s] == 0.0 else sign / std[s]
         for r in range(len(coefficients)):
-            on_mean, on_std = coefficients[r]
+            on_mean, on_std = coefficients[r, 0], slope * coefficients[r, 1]
             target, source = weights[r, s], b[s]
             for j in range(m):
                 target[j] = on_mean * alpha[j] + on_std * source[j]
@@ -89,27 +91,25 @@ def _dot(x: Floats, y: Floats) -> float:
     return total
 
 
-@njit(fastmath=FAST)
-def _combine(delta: Floats, wt: Floats, s: int, out: Floats) -> None:
-    """out[s] += Σ_c delta[s, c] wt[c], from the last: those rows may still be in the cache."""
-    m, c = wt.shape[1], len(wt)
-    whole = m - m % 4
-    while c >= 5:
-        c -= 5
-        d0, d1, d2 = broadcast(delta[s, c]), broadcast(delta[s, c + 1]), broadcast(delta[s, c + 2])
-        d3, d4 = broadcast(delta[s, c + 3]), broadcast(delta[s, c + 4])
-        for j in range(0, whole, 4):
-            low = load(out, s, j) + d0 * load(wt, c, j)
-            low += d1 * load(wt, c + 1, j)
-            high = d2 * load(wt, c + 2, j)
-            high += d3 * load(wt, c + 3, j)
-            high += d4 * load(wt, c + 4, j)
-            store(out, s, j, low + high)
-    while c > 0:
-        c -= 1
-        d0 = broadcast(delta[s, c])
-        for j in range(0, whole, 4):
-            store(out, s, j, load(out, s, j) + d0 * load(wt, c, j))
-    for j in range(whole, m):
-        for c in range(len(wt)):
-            out[s, j] += delta[s, c] * wt[c, j]
+@njit(fastmath=FAST | {"reassoc"}, forceinline=True)
+def _dots(
+    x: Floats, w0: Floats, w1: Floats, w2: Floats, w3: Floats
+) -> tuple[float, float, float, float]:
+    """Products of x with four columns."""
+    t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+    for j in range(len(x)):
+        t0 += x[j] * w0[j]
+        t1 += x[j] * w1[j]
+        t2 += x[j] * w2[j]
+        t3 += x[j] * w3[j]
+    return t0, t1, t2, t3
+
+
+@njit(fastmath=FAST, forceinline=True)
+def _combine(
+    b: Floats, w0: Floats, w1: Floats, w2: Floats, w3: Floats, d0: float, d1: float, d2: float,
+    d3: float,
+) -> None:  # fmt: skip
+    """b += Σ_c d_c w_c of four columns."""
+    for j in range(len(b)):
+        b[j] += (d0 * w0[j] + d1 * w1[j]) + (d2 * w2[j] + d3 * w3[j])

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.threads import each
 from nugget.errors import NuggetError
 
 # Relative to θ₀. Below BENIGN the jitter is far under any label noise and goes unmentioned.
@@ -70,6 +71,36 @@ def update_qr(r: Floats, z: Floats, rows: Floats, rhs: Floats) -> tuple[Floats, 
             z, _, info = lapack.dtpmqrt(0, v, t, z, b, side="L", trans="T", overwrite_a=1)
         if info:
             raise NuggetError("The QR factorisation failed; check the labels for NaN.")
+    return r, z
+
+
+def stacked_qr(
+    r: Floats, z: Floats, rows: Floats, rhs: Floats, threads: int | None = None
+) -> tuple[Floats, Floats]:
+    """`update_qr`, in two halves that may run at the same time where there are many rows.
+
+    The halves' triangles are merged in the end, which costs a twelfth for p = 6m.
+    """
+    m, p = r.shape[0], rows.shape[0]
+    half = p // 2 // _CHUNK * _CHUNK
+    if p < 4 * m or not half:
+        return update_qr(r, z, rows, rhs)
+    starts = [
+        (r, z, rows[:half], rhs[:half]),
+        (np.zeros((m, m)), np.zeros(z.shape), rows[half:], rhs[half:]),
+    ]
+    (r, z), (lower, rest) = each(lambda args: update_qr(*args), starts, threads)
+    return merged_qr(r, z, lower, rest)
+
+
+def merged_qr(r: Floats, z: Floats, lower: Floats, rest: Floats) -> tuple[Floats, Floats]:
+    """R and Qᵀ·rhs of two triangles, one below the other."""
+    m = r.shape[0]
+    r, v, t, info = lapack.dtpqrt(m, min(_PANEL, m), r, lower, overwrite_a=1, overwrite_b=1)
+    if z.shape[1] and not info:
+        z, _, info = lapack.dtpmqrt(m, v, t, z, rest, side="L", trans="T", overwrite_a=1)
+    if info:
+        raise NuggetError("The QR factorisation failed; check the labels for NaN.")
     return r, z
 
 

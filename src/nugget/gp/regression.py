@@ -15,13 +15,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lapack
 
-from nugget._compiled.arrays import Floats, Ints
+from nugget._compiled.arrays import Bools, Floats, Ints
+from nugget._compiled.threads import each
 from nugget.errors import NuggetError
+from nugget.gp._growth import border, grow_cholesky
 from nugget.gp._store import RowStore
-from nugget.gp.labels import Labels
-from nugget.gp.linalg import LADDER, cholesky, right_solve, solve, update_qr
+from nugget.gp.labels import ENERGY, FORCE, Labels
+from nugget.gp.linalg import cholesky, right_solve, solve, stacked_qr, update_qr
+
+_ROWS = 1024  # label rows that are whitened together
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,10 @@ class SparseRegression:
     jitter: float
     _store: RowStore | None  # None: read from a file, which keeps R but not the many rows
     _qr: tuple[Floats, Floats] | None = None  # (R, Q₁ᵀΣ^{-1/2}y), kept where p >= m
+    _kept: Floats | None = None  # rows of B other than forces', of a fit whose rows were dropped
 
     @classmethod
-    def fit(cls, k_mm: Floats, labels: Labels) -> "SparseRegression":
+    def fit(cls, k_mm: Floats, labels: Labels, threads: int | None = None) -> "SparseRegression":
         """Fit label rows (p, m) with the kernel matrix of the m inducing points."""
         k_mm = np.asarray(k_mm, float)
         m = k_mm.shape[0]
@@ -59,7 +63,7 @@ class SparseRegression:
             jitter=jitter,
             _store=RowStore(np.empty((0, m))),
         )
-        return start._with_rows(labels, RowStore(_whiten(labels, upper)))
+        return start._with_rows(labels, RowStore(whiten(labels, upper, threads)), threads)
 
     @property
     def n_inducing(self) -> int:
@@ -81,11 +85,28 @@ class SparseRegression:
             raise NuggetError("The label rows are not at hand; make them again (`with_rows`).")
         return self._store
 
+    def some_rows(self, chosen: Bools) -> Floats:
+        """Rows of B; those of energies and stress are there even when the others were dropped."""
+        if self._store is None and self._kept is not None:
+            light = self.kind != FORCE
+            if not np.any(chosen & ~light):
+                return self._kept[chosen[light]]
+        return self.whitened[chosen]
+
+    def smooth_counts(self) -> Floats:
+        """UCn (m, 1): what a shift of all atoms' energies does to Uα."""
+        counted = (self.count / self.noise)[:, None]
+        if self._store is not None or self._kept is None:
+            return self.smooth(counted)
+        energy = self.kind == ENERGY
+        product = self.some_rows(energy).T @ counted[energy]
+        return solve(self.r, solve(self.r, product, transposed=True))
+
     def with_rows(self, labels: Labels) -> "SparseRegression":
         """The same regression with its label rows, which a model file does not keep."""
         if len(labels) != self.y.size:
             raise NuggetError(f"There are {len(labels)} label rows for {self.y.size} labels.")
-        whole = replace(self, _store=RowStore(_whiten(labels, self.upper)))
+        whole = replace(self, _store=RowStore(whiten(labels, self.upper)))
         whole.__dict__["alpha"] = self.alpha
         return whole
 
@@ -123,9 +144,11 @@ class SparseRegression:
                 "inducing points."
             )
         at = (self.y.size, self.n_inducing)
-        return self._with_rows(labels, self._rows.append(at, _whiten(labels, self.upper), None))
+        return self._with_rows(labels, self._rows.append(at, whiten(labels, self.upper), None))
 
-    def _with_rows(self, labels: Labels, store: RowStore) -> "SparseRegression":
+    def _with_rows(
+        self, labels: Labels, store: RowStore, threads: int | None = None
+    ) -> "SparseRegression":
         p = self.y.size
         grown = replace(
             self,
@@ -137,17 +160,22 @@ class SparseRegression:
             _qr=None,
         )
         if grown.few and "s" in self.__dict__:
-            bordered = _border(self.s, grown.whitened[:p], grown.whitened[p:])
+            bordered = border(self.s, grown.whitened[:p], grown.whitened[p:])
             if bordered is not None:
                 grown.__dict__["s"] = bordered
         if not grown.few and self._qr is not None:
-            grown = replace(grown, _qr=grown._updated(*self._qr, p))
-        return grown if grown.few else replace(grown, _qr=grown.qr)
+            grown = replace(grown, _qr=grown._updated(*self._qr, p, threads))
+        if grown.few:
+            return grown
+        m = self.n_inducing
+        return replace(grown, _qr=grown._qr or grown._updated(np.eye(m), np.zeros(m), 0, threads))
 
-    def _updated(self, r: Floats, z: Floats, first: int) -> tuple[Floats, Floats]:
+    def _updated(
+        self, r: Floats, z: Floats, first: int, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
         """(R, Q₁ᵀΣ^{-1/2}y) after the rows from `first` on."""
         scaled_y = (self.y / self.noise)[first:, None]
-        r, out = update_qr(r, z[:, None], self.whitened[first:], scaled_y)
+        r, out = stacked_qr(r, z[:, None], self.whitened[first:], scaled_y, threads)
         return r, out[:, 0]
 
     @cached_property
@@ -173,7 +201,7 @@ class SparseRegression:
         if k == 0:
             return self
         p, b = self.y.size, self.whitened
-        upper, jitter = _grow_cholesky(self.upper, k_new, self.jitter, self.amplitude)
+        upper, jitter = grow_cholesky(self.upper, k_new, self.jitter, self.amplitude)
         u12, u22 = upper[:m, m:], np.asfortranarray(upper[m:, m:])
         columns = right_solve(a_new / self.noise[:, None] - b @ u12, u22)
         grown = replace(
@@ -242,45 +270,14 @@ class SparseRegression:
         return regression
 
 
-def _whiten(labels: Labels, upper: Floats) -> Floats:
+def whiten(labels: Labels, upper: Floats, threads: int | None = None) -> Floats:
     """B = Σ^{-1/2}AU⁻¹ of new labels."""
     rows = labels.rows / labels.noise[:, None]
     finite = np.isfinite(rows).all(axis=1)
     if not np.all(finite):
         row = int(np.flatnonzero(~finite)[0])
         raise NuggetError(f"Label row {row} holds NaN or infinity; check its features.")
-    return right_solve(rows, upper)
-
-
-def _border(s: Floats, b: Floats, new: Floats) -> Floats | None:
-    """S with the rows and columns of further labels, or None where only a new QR is accurate."""
-    p, k = len(b), len(new)
-    side = solve(s, b @ new.T, transposed=True)
-    corner, info = lapack.dpotrf(np.eye(k) + new @ new.T - side.T @ side, lower=0, clean=1)
-    # The corner is at least I; round-off of what is subtracted must stay far below that.
-    if info or np.finfo(float).eps * float(np.sum(side * side)) > 1e-8:
-        return None
-    out = np.zeros((p + k, p + k), order="F")
-    out[:p, :p], out[:p, p:], out[p:, p:] = s, side, corner
-    return out
-
-
-def _grow_cholesky(
-    upper: Floats, k_new: Floats, jitter: float, amplitude: float
-) -> tuple[Floats, float]:
-    """U with further columns; the new diagonal gets the old jitter, or more where it needs more."""
-    m, k = upper.shape[0], k_new.shape[1]
-    u12 = solve(upper, k_new[:m], transposed=True)
-    rest = k_new[m:] - u12.T @ u12
-    for relative in LADDER:
-        trial_jitter = max(jitter, relative * amplitude)
-        trial = np.array(0.5 * (rest + rest.T), order="F")
-        trial.flat[:: k + 1] += trial_jitter
-        u22, info = lapack.dpotrf(trial, lower=0, clean=1)
-        floor = max(1e-13 * amplitude, 0.5 * trial_jitter)
-        if info == 0 and np.min(np.diagonal(u22)) ** 2 >= floor:
-            out = np.empty((m + k, m + k), order="F")
-            out[:m, :m], out[:m, m:], out[m:, m:] = upper, u12, u22
-            out[m:, :m] = 0.0
-            return out, trial_jitter
-    raise NuggetError("The new inducing points make the kernel matrix indefinite; refit instead.")
+    pieces = [rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS)]
+    if len(pieces) < 2:
+        return right_solve(rows, upper)
+    return np.concatenate(each(lambda piece: right_solve(piece, upper), pieces, threads))

@@ -109,6 +109,15 @@ class LearningCalculator(Calculator):
         last = [1.0, *self.scores[-_SCORES:]]  # to begin with, leaving out is believed once
         return max(1.0, float(np.sqrt(np.mean(np.square(last)))))
 
+    def sharing(self) -> LearningCalculator:
+        """Another calculator, for another trajectory, with the same model and engine."""
+        other = LearningCalculator(
+            None, self.engine, self.max_force_error,
+            preset=self.model.preset, pause=self.pause, skin=self.skin,
+        )  # fmt: skip
+        other.model, other.scores = self.model, self.scores
+        return other
+
     def forget(self) -> None:
         """Drop results and the list of pairs: what follows depends on the model alone."""
         self.reset()
@@ -143,7 +152,7 @@ class LearningCalculator(Calculator):
     def _predict(self, atoms: Atoms, wanted: bool) -> str | None:
         """Results of the model; why the engine should be called, None if it need not."""
         self.since += 1
-        resting = self.frozen or self._vigil.rests(as_batch(atoms))
+        resting = self.frozen or self._vigil.rests(as_batch(atoms), len(self.model.images))
         if resting and not wanted and not self.audit_next:
             self.results = self._mean(self._evaluated(atoms, keep_rows=False))
             return None
@@ -188,7 +197,8 @@ class LearningCalculator(Calculator):
         found, factor, free = self._evaluated(atoms), self.factor, free_components(atoms)
         std = factor * force_std(found, self.max_force_error / factor, free)
         self.std = largest(std, free)
-        self._vigil.looked(found.batch, self.std, self.max_force_error)
+        learned = len(self.model.images)
+        self._vigil.looked(found.batch, learned, self.std, self.max_force_error)
         return {**self._mean(found), "forces_uncertainty": std}
 
     def _settled(self, known: Atoms) -> dict[str, Any]:

@@ -6,8 +6,8 @@ surfaces drawn from the posterior need as many passes as there are surfaces, and
 enough. Nor is it needed at every step: see `Vigil`.
 
 The posterior of a sparse model knows only what its inducing points can express: far from all of
-them it is certain of nothing happening. So the share r of an atom's prior variance that they leave
-open, r = 1 − k_m K_mm⁻¹ k_mᵀ/θ₀, counts as a force of ordinary size: σ² grows by (1 eV/Å)²·r.
+them it is certain of nothing happening. So what they leave open of an atom's prior variance,
+r = θ₀ − k_m K_mm⁻¹ k_mᵀ, counts as an energy that may change within 1 Å: σ² grows by r/Å².
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from nugget.potential.evaluate import Evaluation
 from nugget.structures.batch import Batch
 
 PROBES = 16
-# The force on an atom of which nothing is known, eV/Å.
-UNKNOWN = 1.0
+# Within what distance may an energy change of which nothing is known, Å.
+_WITHIN = 1.0
 # σ of a force grows by less than this for every Å that an atom moves, eV/Å² (measured: 0.4), and it
 # is looked at anew after so many Å in any case.
 _GROWTH, _FURTHEST = 1.0, 0.1
@@ -41,21 +41,26 @@ class Vigil:
 
     def __init__(self) -> None:
         self._seen: Batch | None = None
-        self._reach = 0.0
+        self._learned, self._reach = 0, 0.0
 
     def forget(self) -> None:
         """Look at the next structure, whatever it is."""
         self._seen = None
 
-    def looked(self, batch: Batch, std: float, limit: float) -> None:
-        """σ was `std` here; `limit` is what is allowed."""
+    def looked(self, batch: Batch, learned: int, std: float, limit: float) -> None:
+        """σ of a model that has learned so many structures was `std` here; `limit` is allowed."""
+        self._learned = learned
         self._seen = replace(batch, positions=batch.positions.copy())
         self._reach = min((limit - std) / _GROWTH, _FURTHEST)
 
-    def rests(self, batch: Batch) -> bool:
-        """Whether atoms and cell are still where σ was looked at last, nearly."""
+    def rests(self, batch: Batch, learned: int) -> bool:
+        """Whether atoms, cell and model are still what they were, or nearly."""
         old = self._seen
-        if old is None or not np.array_equal(old.numbers, batch.numbers):
+        if (
+            old is None
+            or learned != self._learned
+            or not np.array_equal(old.numbers, batch.numbers)
+        ):
             return False
         if not np.array_equal(old.pbc, batch.pbc):
             return False
@@ -66,7 +71,7 @@ class Vigil:
 
 def force_std(found: Evaluation, limit: float, free: Bools | None = None) -> Floats:
     """σ of each force component (N, 3): exact if one of the free ones may exceed the limit."""
-    fitted, unknown = found.potential.fitted.uncertainty, UNKNOWN**2 * novelty(found)[:, None]
+    fitted, unknown = found.potential.fitted.uncertainty, _unknown(found)
     if isinstance(fitted, WeightPosterior):
         drawn, rest = _estimated(found, fitted)
         rest = rest + unknown
@@ -77,7 +82,12 @@ def force_std(found: Evaluation, limit: float, free: Bools | None = None) -> Flo
 
 def exact_force_std(found: Evaluation) -> Floats:
     """σ of each force component (N, 3)."""
-    return np.asarray(np.sqrt(found.forces_std() ** 2 + UNKNOWN**2 * novelty(found)[:, None]))
+    return np.asarray(np.sqrt(found.forces_std() ** 2 + _unknown(found)))
+
+
+def _unknown(found: Evaluation) -> Floats:
+    """What inducing points cannot express, as the square of a force, (N, 1)."""
+    return np.asarray(found.potential.kernel.amplitude / _WITHIN**2 * novelty(found)[:, None])
 
 
 def novelty(found: Evaluation) -> Floats:

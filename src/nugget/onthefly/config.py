@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from nugget.evaluation.config import EngineConfig, Section
 
@@ -20,6 +20,9 @@ class MDConfig(Section):
     dt: float = Field(2.0, gt=0, description="time step, fs")
     ensemble: Ensemble = Field("nvt", description="nve, nvt (Langevin) or npt (isotropic MTK)")
     temperature: float = Field(300.0, gt=0, description="K; with nve that of the first momenta")
+    replicas: tuple[PositiveFloat, ...] = Field(
+        (), description="temperatures of further replicas, K, which share the model"
+    )
     pressure: float = Field(0.0, description="GPa, for npt")
     friction: float = Field(0.01, gt=0, description="of the Langevin thermostat, 1/fs")
     max_force_error: float = Field(
@@ -40,6 +43,11 @@ class MDConfig(Section):
     seed: int = Field(0, ge=0, description="of all random choices")
     every: int = Field(20, ge=1, description="steps between frames of the trajectory")
     checkpoint: int = Field(100, ge=1, description="steps between states from which a run resumes")
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """Of all replicas, K."""
+        return self.temperature, *self.replicas
 
 
 class NEBConfig(Section):

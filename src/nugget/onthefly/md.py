@@ -21,18 +21,15 @@ from ase import Atoms
 
 from nugget.onthefly.calculator import Call, LearningCalculator
 from nugget.onthefly.config import MDConfig
-from nugget.onthefly.directory import Appended, create, finish, read_checkpoint, read_run
-from nugget.onthefly.dynamics import displaced, integrator, restore, state_of, thermal_momenta
+from nugget.onthefly.directory import create, finish, read_checkpoint, read_run
+from nugget.onthefly.dynamics import displaced
 from nugget.onthefly.record import RecordedEngine
+from nugget.onthefly.replica import Replica, file_names
 from nugget.potential.potential import Potential
 from nugget.structures.files import locked
-from nugget.structures.io import attach_uncertainties
 from nugget.structures.sealed import write_sealed
 
-CHECKPOINT, TRAJECTORY, LOG = "checkpoint.json", "md.extxyz", "md.log"
-_EARLY = 25  # steps between random calls at the beginning
-GIVEN, MODEL = "given.model", "learned.model"
-_HEADER = "# step time/fs temperature/K potential/eV kinetic/eV volume/A^3 force_std/(eV/A) calls\n"
+CHECKPOINT, GIVEN, MODEL = "checkpoint.json", "given.model", "learned.model"
 
 
 @dataclass
@@ -42,9 +39,9 @@ class Progress:
     step: int
     steps: int
     dt: float
-    temperature: float = 0.0
+    temperatures: list[float] = field(default_factory=list)  # of the replicas, K
     std: float = 0.0
-    calls: list[dict[str, Any]] = field(default_factory=list)  # of `Call`, with the step
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of `Call`, with step and replica
     failures: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     done_here: int = 0  # steps since the run was started or continued
@@ -106,8 +103,8 @@ class MDRun:
                 self._step()
                 self.progress.seconds = time.monotonic() - begun
                 watch(self.progress)
-            for file in self.files.values():
-                file.sync()
+            for replica in self.replicas:
+                replica.sync()
             if self.progress.step >= self.config.steps:
                 finish(self.directory, MODEL, self.calculator.model, self.calculator.factor)
         return self.progress
@@ -115,90 +112,78 @@ class MDRun:
     def _begin(self, engine: RecordedEngine, saved: dict[str, Any] | None) -> None:
         config, given = self.config, self.directory / GIVEN
         potential = Potential.load(given) if given.exists() else None
-        self.engine, self.rng = engine, np.random.default_rng(config.seed)
+        self.engine = engine
         self.calculator = LearningCalculator(
             potential, engine, config.max_force_error,
             preset=config.preset, use_stress=config.ensemble == "npt", pause=config.pause,
         )  # fmt: skip
-        self.atoms = self.start.copy()
-        thermal_momenta(self.atoms, config.temperature, self.rng)
-        self.dynamics: Any = integrator(self.atoms, config, self.rng)
         self.progress = Progress(0, config.steps, config.dt)
+        states: list[Any] = [None] * len(config.temperatures)
         if saved is not None:
             self.calculator.model.restore(engine.good)
-            restore(saved["state"], self.dynamics, self.atoms, self.rng)
+            self.calculator.scores[:] = saved["scores"]
             self.progress.step, self.progress.calls = saved["step"], saved["calls"]
-            self.calculator.since, self.calculator.scores = saved["since"], saved["scores"]
-        offsets = {} if saved is None else saved["offsets"]
-        self.files = {
-            name: Appended(self.directory / name, offsets.get(name, 0))
-            for name in (TRAJECTORY, LOG)
-        }
-        self.atoms.calc = self.calculator
+            states = replica_states(saved)
+        calculators = [self.calculator, *(self.calculator.sharing() for _ in states[1:])]
+        self.replicas = [
+            Replica(number, self.start, config, calculator, self.directory, state)
+            for number, (calculator, state) in enumerate(zip(calculators, states, strict=True))
+        ]
         if saved is None:
-            self.files[LOG].write(_HEADER)
             self._label_displaced(potential is None)
             self._save()
 
+    @property
+    def atoms(self) -> Atoms:
+        """The atoms of the first replica."""
+        return self.replicas[0].atoms
+
     def _label_displaced(self, wanted: bool) -> None:
         """Let the model begin with displaced copies of the start, instead of steps alike."""
+        hottest = max(self.replicas, key=lambda replica: replica.temperature)
         for _ in range(self.config.displaced if wanted else 0):
-            found = self.engine(displaced(self.start, self.config.temperature, self.rng))
+            found = self.engine(displaced(self.start, hottest.temperature, hottest.rng))
             if found is not None:
                 self.calculator.model.learn(found)
-            self.progress.calls.append({"step": 0, **asdict(Call("first", failed=found is None))})
+            call = Call("first", failed=found is None)
+            self.progress.calls.append({"step": 0, "replica": 0, **asdict(call)})
 
     def _step(self) -> None:
+        """One step of every replica, in their order."""
         config, progress = self.config, self.progress
-        if config.audit and self.rng.random() < audit_chance(progress.step, config.audit):
-            self.calculator.audit_next = self.calculator.model.potential is not None
-        self.dynamics.step()
+        for replica in self.replicas:
+            progress.calls += replica.step(progress.step)
         progress.step += 1
         progress.done_here += 1
-        progress.temperature = float(self.atoms.get_temperature())
-        progress.std = self.calculator.std
-        for call in self.calculator.calls:
-            progress.calls.append({"step": progress.step, **asdict(call)})
-        self.calculator.calls.clear()
+        progress.temperatures = [float(r.atoms.get_temperature()) for r in self.replicas]
+        progress.std = max(replica.calculator.std for replica in self.replicas)
         progress.failures = self.engine.failures()
         if progress.step % config.every == 0:
-            self._write_frame()
+            for replica in self.replicas:
+                replica.write_frame(progress.step, len(progress.calls))
         if progress.step % config.checkpoint == 0:
             self._save()
 
-    def _write_frame(self) -> None:
-        atoms, progress = self.atoms, self.progress
-        progress.std = float(np.max(self.calculator.force_std(), initial=0.0))
-        atoms.info = {"step": progress.step, "time": progress.step * self.config.dt}
-        self.files[TRAJECTORY].write_frame(attach_uncertainties(atoms))
-        values = (
-            progress.step * self.config.dt, progress.temperature, atoms.get_potential_energy(),
-            atoms.get_kinetic_energy(), abs(atoms.cell.volume), progress.std,
-        )  # fmt: skip
-        line = " ".join(f"{value:.8g}" for value in values)
-        self.files[LOG].write(f"{progress.step} {line} {len(progress.calls)}\n")
-
     def _save(self) -> None:
         """A state to continue from; whatever is cached is forgotten, here as in a continuation."""
-        offsets = {name: file.sync() for name, file in self.files.items()}
-        write_sealed(
-            self.directory / CHECKPOINT,
-            {
-                "step": self.progress.step,
-                "calls_used": self.engine.used,
-                "calls": self.progress.calls,
-                "since": self.calculator.since,
-                "scores": self.calculator.scores,
-                "offsets": offsets,
-                "state": state_of(self.dynamics, self.atoms, self.rng),
-            },
-        )
-        self.calculator.forget()
+        content = {
+            "step": self.progress.step,
+            "calls_used": self.engine.used,
+            "calls": self.progress.calls,
+            "scores": self.calculator.scores,
+            "replicas": [replica.state() for replica in self.replicas],
+        }
+        write_sealed(self.directory / CHECKPOINT, content)
+        for replica in self.replicas:
+            replica.calculator.forget()
 
 
-def audit_chance(step: int, usual: int) -> float:
-    """Of a random call at this step: often at first, when nothing tells yet whether σ is right."""
-    return 1.0 / min(usual, _EARLY + step / 4)
+def replica_states(saved: dict[str, Any]) -> list[dict[str, Any]]:
+    """States of the replicas in a checkpoint; there was only one when it had no list of them."""
+    if "replicas" in saved:
+        return list(saved["replicas"])
+    offsets = [saved["offsets"][name] for name in file_names(0)]
+    return [{"offsets": offsets, "since": saved["since"], "state": saved["state"]}]
 
 
 def summary(progress: Progress, config: MDConfig) -> dict[str, Any]:
@@ -210,9 +195,10 @@ def summary(progress: Progress, config: MDConfig) -> dict[str, Any]:
     limit = config.max_force_error
     return {
         "steps": progress.step,
+        "replicas": len(config.temperatures),
         "picoseconds": progress.step * config.dt * 1e-3,
         "calls": len(progress.calls),
-        "calls_share": len(progress.calls) / max(progress.step, 1),
+        "calls_share": len(progress.calls) / max(progress.step * len(config.temperatures), 1),
         "reasons": {name: reasons.count(name) for name in ("first", "uncertain", "audit")},
         "failures": progress.failures,
         "within_two_std": _mean([call["within"] for call in tested]),

@@ -8,23 +8,32 @@ updated in between. So a run that was killed rebuilds it bit for bit from the st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.errors import NuggetError
 from nugget.gp.inducing import PivotedCholesky
 from nugget.potential.potential import Potential
-from nugget.potential.presets import RECIPES
+from nugget.potential.presets import RECIPES, Recipe
 from nugget.potential.training import Training
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
 
 # Structures of the first fit: fewer say nothing about σ.
 FIRST = 6
 # Noise levels in units of the error that is allowed: forces, and energies per atom (in Å).
 _FORCE_NOISE, _NOISE = 0.1, 0.005
-# Points for the speed of single steps; forces to a tenth of the allowed error need no more.
-_TOLERANCE, _POINTS = 1e-9, 400
+# Crystals need some 300 points, molecules as many as there may be.
+_TOLERANCE, _POINTS = 1e-10, 1500
+# Frames of one run resemble each other: length scales are so many times the preset's.
+_SMOOTH = 2.0
+# Width of SOAP's Gaussians over the shortest distance, and at most so many Å: with 1 Å bonds to
+# hydrogen are blurred, and forces of water twice as wrong (docs/on_the_fly.md).
+_WIDTH, _WIDEST = 0.5, 1.0
 
 
 class OnlineModel:
@@ -80,12 +89,22 @@ class OnlineModel:
             everything = [*training_images(old.fitted.training, self.given), *images]
             return old.copy().fit(everything, old.fitted.training.use_forces, calibrate="loo")
         species = sorted({symbol for atoms in images for symbol in atoms.symbols})
-        potential = RECIPES[self.preset].potential(species, images)
+        recipe = adapted(RECIPES[self.preset], self.images[:FIRST])
+        potential = recipe.potential(species, images)
         potential.inducing = PivotedCholesky(_TOLERANCE, _POINTS)
         potential.noise = _NOISE * self.max_force_error
         potential.force_noise = _FORCE_NOISE * self.max_force_error
         stress = self.use_stress and all("stress" in atoms.calc.results for atoms in images)
         return potential.fit(images, True, stress, calibrate="loo")
+
+
+def adapted(recipe: Recipe, images: Sequence[Atoms]) -> Recipe:
+    """A recipe for one run: smoother, and with Gaussians narrow enough for the shortest bonds."""
+    batch = as_batch(images)
+    distances = find_pairs(batch, _WIDEST / _WIDTH).distances(batch)
+    sigma = min(_WIDEST, _WIDTH * float(np.min(distances, initial=np.inf)))
+    ranges = [replace(one, sigma=sigma, factor=_SMOOTH * one.factor) for one in recipe.ranges]
+    return replace(recipe, ranges=tuple(ranges))
 
 
 def training_images(training: Training, first: int) -> list[Atoms]:

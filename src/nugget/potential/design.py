@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
+from nugget._compiled.arrays import Floats, Ints
+from nugget._compiled.threads import each
 from nugget.descriptors.base import Environments
 from nugget.gp.kernels import Inducing, Kernel, KernelRows
 from nugget.gp.labels import FORCE, STRESS, Labels
 from nugget.gp.points import Points
+from nugget.gp.regression import SparseRegression
 from nugget.potential._gradient_loops import scatter
 from nugget.potential.priors import Prior
 from nugget.potential.training import Training
 from nugget.structures.labels import VOIGT
+
+if TYPE_CHECKING:
+    from nugget.potential.potential import Fit, Potential
 
 # Stress is a derivative per volume: σ_F per Å² of cell surface, for a cell of about this many Å².
 _STRESS_AREA = 25.0
@@ -28,6 +35,7 @@ def label_rows(
     noise: float,
     force_noise: float,
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> Labels:
     """Rows of A, labels minus prior, and their noise, structure by structure.
 
@@ -44,9 +52,10 @@ def label_rows(
         return energies
     slope = np.zeros_like(batch.positions) if before.gradient is None else before.gradient
     strained = np.zeros((len(batch), 3, 3)) if before.strain is None else before.strain
-    parts = []
-    for s in range(len(batch)):
-        parts.append(_one(energies, s))
+    done = count(1)
+
+    def rows_of(s: int) -> list[Labels]:
+        parts = [_one(energies, s)]
         if has_forces[s] or has_stress[s]:
             rows = inducing.forward(points.select([s]))
             one = env.select(np.array([s]))
@@ -62,8 +71,25 @@ def label_rows(
             labels = training.stress[s] - known / volume
             parts.append(_plain(voigt / volume, labels, force_noise / _STRESS_AREA, STRESS))
         if progress is not None:
-            progress(s + 1, len(batch))
-    return Labels.concatenate(parts)
+            progress(next(done), len(batch))
+        return parts
+
+    found = each(rows_of, range(len(batch)), threads)
+    return Labels.concatenate([part for parts in found for part in parts])
+
+
+def grown(
+    potential: Potential, old: Fit, x: Floats, group: Ints
+) -> tuple[Inducing, SparseRegression]:
+    """Append inducing points: new columns of K_mm and of all old label rows."""
+    kernel, before = potential.kernel, old.inducing
+    new = kernel.inducing(x, group)
+    env = potential.descriptor.compute(old.training.batch)
+    noise = (potential.noise, potential.force_noise)
+    rows = label_rows(old.training, env, new, old.prior, *noise).rows
+    k_new = np.concatenate([new.matrix(before.z, before.group), new.gram])
+    every = np.concatenate([before.z, x]), np.concatenate([before.group, group])
+    return kernel.inducing(*every), old.regression.add_inducing(k_new, rows)
 
 
 def _one(labels: Labels, row: int) -> Labels:

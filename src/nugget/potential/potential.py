@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget._compiled.jit import part_end
+from nugget._compiled.arrays import Floats
 from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
@@ -20,11 +19,12 @@ from nugget.gp.kernels import RBF, Inducing, Kernel
 from nugget.gp.noise_search import with_best_noise
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
-from nugget.potential.design import label_rows
+from nugget.potential.design import grown, label_rows
 from nugget.potential.evaluate import environment_points
-from nugget.potential.prediction import Outputs, Prediction, concatenate, need_volume, predict
+from nugget.potential.prediction import Outputs, Prediction, need_volume, predict_parts
 from nugget.potential.priors import Prior, as_prior
 from nugget.potential.shown import potential_contents
+from nugget.potential.streaming import fit_in_pieces
 from nugget.potential.training import Training
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.shown import Contents, Shown
@@ -105,6 +105,8 @@ class Potential(Shown):
         progress: Progress | None = None,
         calibrate: Literal["loo"] | None = None,
         choose_noise: bool = False,
+        threads: int | None = None,
+        stream: bool = False,
     ) -> Potential:
         """Learn from energies, and from forces where present (`use_forces=False`: energies only).
 
@@ -112,7 +114,10 @@ class Potential(Shown):
         it has a method `phase`, that is called with the name of each phase. With `calibrate="loo"`
         the error bars are those of a `Posterior`, made honest by what the model says about
         structures that are left out; no validation set is needed. With `choose_noise` the noise
-        levels become those with the smallest errors on such structures.
+        levels become those with the smallest errors on such structures. `threads` is the number of
+        cores to use (0: all; None: as `nugget.set_threads` says); it does not change the result.
+        `stream` makes and drops label rows piece by piece, for fits larger than the memory; what
+        needs the rows of all labels (`calibrate`, `choose_noise`, sampled members) is refused.
         """
         if calibrate not in (None, "loo"):
             raise NuggetError(f"calibrate is {calibrate!r}; choose 'loo' or None.")
@@ -121,6 +126,11 @@ class Potential(Shown):
         phase = getattr(progress, "phase", lambda name: None)
         self.rng = np.random.default_rng(self.seed)
         training = Training.read(images, use_forces, use_stress)
+        if stream:
+            if calibrate is not None or choose_noise:
+                raise NuggetError("A streamed fit cannot leave structures out: calibrate later.")
+            self._fit, self.calibration = fit_in_pieces(self, training, progress, threads), None
+            return self
         prior = self.prior.fit(training.batch, training.energy)
         phase("descriptors")
         env = self.descriptor.compute(training.batch)
@@ -130,10 +140,10 @@ class Potential(Shown):
         inducing = self.kernel.inducing(points.x[chosen], points.group[chosen])
         phase("kernel rows")
         labels = label_rows(
-            training, env, inducing, prior, self.noise, self.force_noise, progress=progress
+            training, env, inducing, prior, self.noise, self.force_noise, progress, threads
         )
         phase("linear algebra")
-        regression = SparseRegression.fit(inducing.gram, labels)
+        regression = SparseRegression.fit(inducing.gram, labels, threads)
         if choose_noise and len(training.batch) > 1:
             phase("noise levels")
             own = np.random.default_rng(self.seed)
@@ -172,7 +182,7 @@ class Potential(Shown):
         chosen = self.inducing.select(points, self.kernel, self.rng, existing)
         inducing, regression = old.inducing, old.regression
         if len(chosen):
-            inducing, regression = self._grow(old, points.x[chosen], points.group[chosen])
+            inducing, regression = grown(self, old, points.x[chosen], points.group[chosen])
         labels = label_rows(more, env, inducing, old.prior, self.noise, self.force_noise)
         regression = regression.add_rows(labels)
         training = old.training.append(more)
@@ -203,16 +213,6 @@ class Potential(Shown):
         other.rng = deepcopy(self.rng)
         return other
 
-    def _grow(self, old: Fit, x: Floats, group: Ints) -> tuple[Inducing, SparseRegression]:
-        """Append inducing points: new columns of K_mm and of all old label rows."""
-        new = self.kernel.inducing(x, group)
-        z = np.concatenate([old.inducing.z, x])
-        g = np.concatenate([old.inducing.group, group])
-        env = self.descriptor.compute(old.training.batch)
-        rows = label_rows(old.training, env, new, old.prior, self.noise, self.force_noise).rows
-        k_new = np.concatenate([new.matrix(old.inducing.z, old.inducing.group), new.gram])
-        return self.kernel.inducing(z, g), old.regression.add_inducing(k_new, rows)
-
     @property
     def fitted(self) -> Fit:
         """What fitting found; an error if there was none."""
@@ -242,8 +242,12 @@ class Potential(Shown):
         forces_uncertainty: bool = False,
         stress_uncertainty: bool = False,
         progress: Progress | None = None,
+        threads: int | None = None,
     ) -> Prediction:
-        """Predict exactly what is asked for; structures of any kind together."""
+        """Predict exactly what is asked for; structures of any kind together.
+
+        `threads` is the number of cores to use (0: all; None: as `nugget.set_threads` says).
+        """
         batch = as_batch(images)
         if stress or stress_uncertainty:
             need_volume(batch)
@@ -251,25 +255,16 @@ class Potential(Shown):
             forces, uncertainty, uncertainty_gradient, energies, stress,
             energies_uncertainty, forces_uncertainty, stress_uncertainty,
         )  # fmt: skip
-        if len(batch) == 1:
-            return predict(self, batch, want)
-        parts = []
-        done = 0
-        for part in self.parts(batch):
-            parts.append(predict(self, part, want))
-            done += len(part)
-            if progress is not None:
-                progress(done, len(batch))
-        return concatenate(parts)
+        return predict_parts(self, list(self.parts(batch)), want, progress, threads)
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The batch in pieces whose kernel rows fit into the cache."""
-        rows = max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
-        start = 0
-        while start < len(batch):
-            end = part_end(batch.offsets, start, rows)
-            yield batch.part(start, end)
-            start = end
+        return (batch.part(*ends) for ends in batch.slices(self.rows_at_a_time))
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Atoms whose kernel rows fit into the cache together."""
+        return max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
 
     def lcb(self, kappa: float) -> Surface:
         """The lower confidence bound E − κσ: call it with images for values and gradients."""

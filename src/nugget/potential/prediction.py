@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.threads import each
 from nugget.errors import NuggetError
 from nugget.potential.evaluate import MEAN_AND_STD, value_and_grad
 from nugget.potential.shown import prediction_contents
@@ -80,6 +82,28 @@ def predict(potential: Potential, batch: Batch, want: Outputs) -> Prediction:
     if want.stress_uncertainty:
         out["stress_uncertainty"] = found.stress_std()
     return Prediction(**out)
+
+
+def predict_parts(
+    potential: Potential,
+    parts: list[Batch],
+    want: Outputs,
+    progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
+) -> Prediction:
+    """What is wanted for all parts of a batch, several at a time."""
+    done: list[int] = []
+
+    def one(part: Batch) -> Prediction:
+        found = predict(potential, part, want)
+        done.append(len(part))
+        if progress is not None:
+            progress(sum(done), total)
+        return found
+
+    total = sum(len(part) for part in parts)
+    found = each(one, parts, threads)
+    return found[0] if len(found) == 1 else concatenate(found)
 
 
 def concatenate(parts: list[Prediction]) -> Prediction:

@@ -52,10 +52,11 @@ class Range:
     factor: float = 2.0  # length scale over median distance
     amplitude: float = 100.0
     most: tuple[int, int] = (8, 6)  # n_max and l_max are no larger than this
+    sigma: float = 1.0  # width of SOAP's Gaussians, Å
 
     def descriptor(self, species: Sequence[str]) -> Descriptor:
         n_max, l_max = map(min, basis(len(set(species))), self.most)
-        soap = SOAP(tuple(species), self.cutoff, n_max, l_max)
+        soap = SOAP(tuple(species), self.cutoff, n_max, l_max, self.sigma)
         return UnitLength(soap) if self.unit else soap
 
     def kernel(self, descriptor: Descriptor, images: Sequence[Atoms] | None) -> RBF:

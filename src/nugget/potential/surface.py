@@ -14,6 +14,7 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
+from nugget._compiled.threads import each
 from nugget.potential.evaluate import value_and_grad
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.neighbours import Pairs, Verlet
@@ -39,6 +40,7 @@ class Surface:
     potential: Potential
     kappa: float = 0.0
     member: tuple[Floats, float] | None = None
+    threads: int | None = None  # cores to use; 0: all, None: as `nugget.set_threads` says
 
     @cached_property
     def _coefficients(self) -> Floats:
@@ -50,7 +52,7 @@ class Surface:
         if len(batch) == 1:
             single = self.evaluate(batch)
             return single.value, [single.gradient]
-        found = [self.evaluate(part) for part in self.potential.parts(batch)]
+        found = each(self.evaluate, self.potential.parts(batch), self.threads)
         gradient = np.concatenate([part.gradient for part in found])
         return np.concatenate([part.value for part in found]), batch.split(gradient)
 
@@ -97,6 +99,7 @@ class SurfaceEvaluator:
         self.active = np.arange(len(batch))
         self.atoms: slice | Ints = slice(None)
         self.batch = batch
+        self.rows = surface.potential.rows_at_a_time
         self.verlet = Verlet(surface.potential.descriptor.cutoff, skin=0.6)
 
     def __call__(self, positions: Floats, active: Ints) -> tuple[Floats, Floats]:
@@ -107,5 +110,15 @@ class SurfaceEvaluator:
             self.atoms = self.whole.atoms_of(active)
             self.batch = self.whole.select(active)
         batch = self.batch.with_positions(positions[self.atoms])
-        found = self.surface.evaluate(batch, self.verlet.pairs(batch), strict=False)
-        return found.value, found.gradient
+        pairs, slices = self.verlet.pairs(batch), batch.slices(self.rows)
+        if len(slices) == 1:
+            found = self.surface.evaluate(batch, pairs, strict=False)
+            return found.value, found.gradient
+
+        def one(ends: tuple[int, int]) -> SurfaceValues:
+            part = batch.part(*ends)
+            return self.surface.evaluate(part, pairs.part(batch, *ends), strict=False)
+
+        several = each(one, slices, self.surface.threads)
+        gradient = np.concatenate([part.gradient for part in several])
+        return np.concatenate([part.value for part in several]), gradient

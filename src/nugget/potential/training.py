@@ -36,6 +36,18 @@ class Training:
         energy = np.array([k.energy for k in known])
         return cls(batch, energy, np.concatenate(forces), np.array(stress), use_forces, use_stress)
 
+    def part(self, start: int, stop: int) -> Training:
+        """Structures start … stop − 1."""
+        atoms = slice(self.batch.offsets[start], self.batch.offsets[stop])
+        return Training(
+            self.batch.part(start, stop),
+            self.energy[start:stop],
+            self.forces[atoms],
+            self.stress[start:stop],
+            self.use_forces,
+            self.use_stress,
+        )
+
     def append(self, more: Training) -> Training:
         """All structures of both."""
         a, b = self.batch, more.batch

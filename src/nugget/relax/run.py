@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
+from nugget._compiled.arrays import Floats, Ints
+from nugget._compiled.threads import each
 from nugget.errors import NuggetError
 from nugget.relax._lbfgs import CONVERGED, NOT_FINITE, RUNAWAY, RUNNING, STALLED, STEPS
 from nugget.relax._lockstep import State, advance
@@ -41,6 +43,7 @@ class Relaxed:
     reason: str
 
 
+_SEVERAL = 8  # structures from which on a second thread is worth the trouble
 _REASONS = {
     CONVERGED: "converged",
     STEPS: "all steps used",
@@ -112,8 +115,22 @@ def minimise(
                 f"The surface gave values {values.shape} and gradients {gradients.shape} for "
                 f"{len(active)} structures with {total} atoms; it must give (B,) and (N,3) each."
             )
-        advance(st, active, values, gradients, memory, fmax, steps, max_step, runaway)
+        _advance(st, active, values, gradients, memory, fmax, steps, max_step, runaway)
         active = active[st.status[active] == RUNNING]
+
+
+def _advance(st: State, active: Ints, values: Floats, gradients: Floats, *settings: float) -> None:
+    """`advance`, with the structures in two slices that may run at the same time."""
+    half = len(active) // 2 if len(active) >= _SEVERAL else 0
+    rows = int((st.atoms[active[:half] + 1] - st.atoms[active[:half]]).sum())
+    slices = [(slice(half, None), slice(rows, None))]
+    if half:
+        slices.insert(0, (slice(half), slice(rows)))
+
+    def one(ends: tuple[slice, slice]) -> None:
+        advance(st, active[ends[0]], values[ends[0]], gradients[ends[1]], *settings)
+
+    each(one, slices)
 
 
 def as_results(relaxed: Sequence[Atoms], st: State) -> list[Relaxed]:

@@ -32,6 +32,8 @@ def md_page(directory: Path) -> str:
     target = f"{config.temperature:g} K"
     if config.ensemble == "npt":
         target += f", {config.pressure:g} GPa"
+    if len(config.temperatures) > 1:
+        target += f", the first of {len(config.temperatures)} replicas"
     done = run.step >= config.steps - config.every
     parts = [
         _figures(run),

@@ -16,12 +16,14 @@ from nugget.errors import NuggetError
 from nugget.evaluation.outcome import Outcome
 from nugget.onthefly.config import MDConfig, NEBConfig
 from nugget.onthefly.directory import read_checkpoint, read_run
-from nugget.onthefly.md import CHECKPOINT, LOG, TRAJECTORY
+from nugget.onthefly.md import CHECKPOINT
 from nugget.onthefly.neb import PATH, RESULT
 from nugget.onthefly.record import CALLS, read_outcomes
+from nugget.onthefly.replica import file_names
 from nugget.structures.io import read_images
 from nugget.structures.sealed import read_sealed
 
+TRAJECTORY, LOG = file_names(0)  # replicas share the model; the first one is shown
 _LOGGED = ("step", "time", "temperature", "potential", "kinetic", "volume", "std", "calls")
 
 

@@ -67,6 +67,9 @@ class Goal(Protocol):
     def order(self, atoms: Atoms, energy: float) -> tuple[float, float]:
         """By what known structures are ordered: the value, then what decides between equals."""
 
+    def comparable(self, atoms: Atoms, other: Atoms) -> bool:
+        """Can an energy per atom be judged by the other? Those of elements differ by far."""
+
     def reached(self, known: Sequence[tuple[Atoms, float]]) -> float | None:
         """One number for how far a search has come: the lowest value of what it knows."""
 
@@ -94,6 +97,9 @@ class _OneComposition:
 
     def order(self, atoms: Atoms, energy: float) -> tuple[float, float]:
         return (self.value(atoms, energy), 0.0)
+
+    def comparable(self, atoms: Atoms, other: Atoms) -> bool:
+        return True
 
     def reached(self, known: Sequence[tuple[Atoms, float]]) -> float | None:
         return min((self.value(*one) for one in known), default=None)
@@ -187,6 +193,9 @@ class AboveHull(LowestEnthalpy):
         """Members of the hull by their formation enthalpies, the most stable first."""
         formation = self.hull.formation(self.hull.shares(atoms), self.enthalpy(atoms, energy))
         return (round(self.value(atoms, energy), 6), formation or 0.0)
+
+    def comparable(self, atoms: Atoms, other: Atoms) -> bool:
+        return self.hull.shares(atoms) == self.hull.shares(other)
 
     def reached(self, known: Sequence[tuple[Atoms, float]]) -> float | None:
         """The lowest formation enthalpy."""

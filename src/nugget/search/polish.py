@@ -27,7 +27,7 @@ from nugget.relax.cell_engine import CellRelaxation
 from nugget.relax.learning import EngineRelaxed, LearningRelaxation
 from nugget.relax.queued import EngineRelaxation, relax_through
 from nugget.search.config import Config
-from nugget.search.goal import Goal, LowestEnergy
+from nugget.search.goal import Goal, LowestEnergy, make_goal
 from nugget.search.polish_step import PolishStep, energy_of
 from nugget.search.store import BEST, CIF, MINIMA, Record, Store
 from nugget.structures.files import replacing
@@ -88,7 +88,7 @@ class Polisher:
     ) -> None:
         self.store, self.executor, self.stopping, self.watch = store, executor, stopping, watch
         self.engine = config.engine.model_copy(update={"relax_steps": 0})
-        self.system = config.system
+        self.system, self.goal = config.system, make_goal(config.system)
         self.width = config.search.in_flight
         self.steps = store.polish_steps()
 
@@ -142,6 +142,7 @@ class Polisher:
         def judge(atoms: Atoms) -> str | None:
             known = [one.atoms for one in records] + [s.atoms for s in self.steps if s.ok]
             known = [one for one in known if "forces" in one.calc.results]
+            known = [one for one in known if self.goal.comparable(atoms, one)]
             energies = [energy_of(one) / len(one) for one in known]
             forces = [_largest(one) for one in known]
             return doubt(atoms, energies, forces)

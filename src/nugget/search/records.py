@@ -55,7 +55,12 @@ def make_judge(learner: Learner) -> Judge:
 
     def judge(atoms: Atoms) -> str | None:
         known = [*learner.learned, *learner.good]
-        good = [record for record in known if "forces" in record.atoms.calc.results]
+        good = [
+            record
+            for record in known
+            if "forces" in record.atoms.calc.results
+            and learner.goal.comparable(atoms, record.atoms)
+        ]
         energies = [record.energy / len(record.atoms) for record in good]
         forces = [float(_norms(record.atoms).max()) for record in good]
         reason = doubt(atoms, energies, forces)

@@ -7,23 +7,29 @@ import numpy as np
 from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget._compiled.jit import njit
 
-# Below this many atoms a double loop finds the pairs of a cluster sooner than a cell list.
-SMALL_CLUSTER = 400
+_SPACIOUS = 1e-3  # Å, Å² or Å³: cells that span more are beyond doubt
 HEAVIEST = 118  # the largest atomic number: compiled loops look elements up in tables
 
 
-def is_sound_reference(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> bool:
+def is_sound_reference(
+    positions: Floats, numbers: Ints, offsets: Ints, cells: Floats, pbc: Bools
+) -> bool:
     """`is_sound` in NumPy."""
     elements = ((numbers >= 0) & (numbers <= HEAVIEST)).all()
     finite = np.isfinite(positions).all()
-    return bool(np.diff(offsets).all() and not pbc.any() and finite and elements)
+    edges = [cell[along] for cell, along in zip(cells, pbc, strict=True)]
+    spacious = all(np.isfinite(e).all() for e in edges)
+    spacious = spacious and all(np.linalg.det(e @ e.T) > _SPACIOUS**2 for e in edges)
+    return bool(np.diff(offsets).all() and spacious and finite and elements)
 
 
 @njit(reference=is_sound_reference)
-def is_sound(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> bool:
-    """Nothing to look at more closely: no empty, infinite or periodic structure, only elements."""
+def is_sound(positions: Floats, numbers: Ints, offsets: Ints, cells: Floats, pbc: Bools) -> bool:
+    """Nothing to look at more closely: elements at finite places, cells that span a volume."""
     for s in range(len(offsets) - 1):
-        if offsets[s] == offsets[s + 1] or pbc[s, 0] or pbc[s, 1] or pbc[s, 2]:
+        if offsets[s] == offsets[s + 1]:
+            return False
+        if (pbc[s, 0] or pbc[s, 1] or pbc[s, 2]) and not _volume(cells[s], pbc[s]) > _SPACIOUS:
             return False
     total = 0.0
     for i in range(len(positions)):
@@ -34,49 +40,26 @@ def is_sound(positions: Floats, numbers: Ints, offsets: Ints, pbc: Bools) -> boo
     return np.isfinite(total)
 
 
-def direct_pairs_reference(
-    positions: Floats, offsets: Ints, pbc: Bools, cutoff2: float
-) -> tuple[Ints, Ints, Floats, Ints, bool]:
-    """`direct_pairs` in NumPy."""
-    sizes = np.diff(offsets)
-    direct = (sizes <= SMALL_CLUSTER) & ~pbc.any(axis=1)
-    pairs = [np.zeros((2, 0), dtype=np.int64)]
-    for start, n in zip(offsets[:-1], np.where(direct, sizes, 0), strict=True):
-        i, j = np.add(np.triu_indices(n, 1), start)
-        near = np.sum((positions[j] - positions[i]) ** 2, axis=1) < cutoff2
-        pairs.append(np.stack([i[near], j[near]]))
-    first, second = np.concatenate(pairs, axis=1)
-    counts = np.cumsum([p.shape[1] for p in pairs])
-    return first, second, np.zeros((len(first), 3)), counts, bool(direct.all())
-
-
-@njit(reference=direct_pairs_reference)
-def direct_pairs(
-    positions: Floats, offsets: Ints, pbc: Bools, cutoff2: float
-) -> tuple[Ints, Ints, Floats, Ints, np.bool_]:
-    """Pairs of the small clusters, and whether all structures are such."""
-    most = 0
-    direct = np.empty(len(pbc), dtype=np.bool_)
-    for s in range(len(pbc)):
-        n = offsets[s + 1] - offsets[s]
-        direct[s] = n <= SMALL_CLUSTER and not (pbc[s, 0] or pbc[s, 1] or pbc[s, 2])
-        if direct[s]:
-            most += n * (n - 1) // 2
-    first = np.empty(most, dtype=np.int64)
-    second = np.empty(most, dtype=np.int64)
-    pair_offsets = np.zeros(len(offsets), dtype=np.int64)
-    count = 0
-    for s in range(len(offsets) - 1):
-        if direct[s]:
-            for i in range(offsets[s], offsets[s + 1]):
-                for j in range(i + 1, offsets[s + 1]):
-                    dx = positions[j, 0] - positions[i, 0]
-                    dy = positions[j, 1] - positions[i, 1]
-                    dz = positions[j, 2] - positions[i, 2]
-                    if dx * dx + dy * dy + dz * dz < cutoff2:
-                        first[count] = i
-                        second[count] = j
-                        count += 1
-        pair_offsets[s + 1] = count
-    shift = np.zeros((count, 3))
-    return first[:count], second[:count], shift, pair_offsets, direct.all()
+@njit
+def _volume(cell: Floats, pbc: Bools) -> float:
+    """Length, area or volume that the periodic edges span, by Gram and Schmidt; −1 if infinite."""
+    volume, edge = 1.0, np.zeros((3, 3))
+    for k in range(3):
+        if pbc[k]:
+            square = 0.0
+            for axis in range(3):
+                edge[k, axis] = cell[k, axis]
+            for other in range(k):
+                along = 0.0
+                for axis in range(3):
+                    along += edge[k, axis] * edge[other, axis]
+                for axis in range(3):
+                    edge[k, axis] -= along * edge[other, axis]
+            for axis in range(3):
+                square += edge[k, axis] * edge[k, axis]
+            length = np.sqrt(square)
+            if length > 0.0:
+                for axis in range(3):
+                    edge[k, axis] /= length
+            volume *= length
+    return volume if np.isfinite(volume) else -1.0

@@ -82,6 +82,19 @@ class Batch:
             first=self.first + start,
         )
 
+    def slices(self, rows: int) -> list[tuple[int, int]]:
+        """An even number of slices of about equal size, with `rows` atoms or less (start, stop).
+
+        A quarter of that is one slice. They depend on the batch alone, not on who works on them.
+        """
+        total = int(self.offsets[-1])
+        if 4 * total <= rows or len(self) < 2:
+            return [(0, len(self))]
+        pieces = 2 * -(-total // rows)
+        ends = np.searchsorted(self.offsets, np.arange(pieces + 1) * total / pieces)
+        ends = np.unique(ends)
+        return list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+
     def atoms_of(self, structures: Ints) -> Ints:
         """Rows of the atoms of these structures, in their order."""
         if len(structures) == 0:
@@ -113,7 +126,7 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
             cells=np.array([atoms.cell.array for atoms in images]),
             pbc=np.array([atoms.pbc for atoms in images]),
         )
-    if not is_sound(batch.positions, batch.numbers, batch.offsets, batch.pbc):
+    if not is_sound(batch.positions, batch.numbers, batch.offsets, batch.cells, batch.pbc):
         _check(batch)
     return batch
 

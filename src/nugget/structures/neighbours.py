@@ -1,6 +1,6 @@
 """Pairs of neighbours: the only place where they are searched for.
 
-A double loop serves small clusters, vesin's cell list all others. Two loops elsewhere measure
+A double loop serves small structures, vesin's cell list all others. Two loops elsewhere measure
 distances for another purpose: `generators._validity` tests one point against the atoms that are
 already placed, and `relax._lbfgs.springs` takes the nearest image of every pair, however far apart.
 """
@@ -15,7 +15,7 @@ from ase.geometry import complete_cell
 from vesin import NeighborList
 
 from nugget._compiled.arrays import Floats, Ints
-from nugget.structures._loops import SMALL_CLUSTER, direct_pairs
+from nugget.structures._pair_loops import SMALL, farthest_move, shifts_of, small_pairs
 from nugget.structures.batch import Batch, offsets_of
 
 
@@ -33,6 +33,17 @@ class Pairs:
         """Length of each pair, Å, (P,)."""
         x = batch.positions
         return np.asarray(np.sqrt(np.sum((x[self.j] - x[self.i] + self.shift) ** 2, axis=1)))
+
+    def part(self, batch: Batch, start: int, stop: int) -> Pairs:
+        """The pairs of structures start … stop − 1, for `batch.part(start, stop)`."""
+        rows, first = slice(self.offsets[start], self.offsets[stop]), batch.offsets[start]
+        return Pairs(
+            self.i[rows] - first,
+            self.j[rows] - first,
+            self.shift[rows],
+            self.offsets[start : stop + 1] - self.offsets[start],
+            self.reach,
+        )
 
     def select(self, batch: Batch, structures: Ints) -> Pairs:
         """The pairs of these structures, for `batch.select(structures)`."""
@@ -55,16 +66,17 @@ class Pairs:
 def find_pairs(batch: Batch, cutoff: float) -> Pairs:
     """All pairs closer than `cutoff`, each once; atoms may meet their own images.
 
-    The cutoff may be infinite when no structure is periodic.
+    Ordered by structure, i, j ≥ i and cell of j, so that results do not depend on how far a list
+    reaches or when it was made. The cutoff may be infinite when no structure is periodic.
     """
-    i, j, shift, offsets, direct = direct_pairs(
-        batch.positions, batch.offsets, batch.pbc, cutoff * cutoff
+    i, j, shift, offsets, small = small_pairs(
+        batch.positions, batch.offsets, batch.cells, batch.pbc, float(cutoff)
     )
-    if direct:
+    if small:
         return Pairs(i, j, shift, offsets, cutoff)
     parts = []
     for s in range(len(batch)):
-        if batch.sizes[s] <= SMALL_CLUSTER and not batch.pbc[s].any():
+        if batch.sizes[s] <= SMALL:
             rows = slice(offsets[s], offsets[s + 1])
             parts.append((i[rows], j[rows], shift[rows]))
         else:
@@ -84,10 +96,15 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
     cell = np.asarray(complete_cell(batch.cells[s])) if pbc.any() else np.zeros((3, 3))
     if not np.isfinite(cutoff):  # every pair of a cluster: vesin needs a number
         cutoff = 1.0 + float(np.linalg.norm(np.ptp(batch.positions[start:stop], axis=0)))
-    finder = NeighborList(cutoff=cutoff, full_list=False, sorted=True, n_threads=1)
+    finder = NeighborList(cutoff=cutoff, full_list=False, sorted=False, n_threads=1)
     i, j, images = finder.compute(batch.positions[start:stop], cell, pbc, "ijS")
-    shift = images.astype(np.float64) @ cell
-    return i.astype(np.int64) + start, j.astype(np.int64) + start, shift
+    i, j, images = i.astype(np.int64), j.astype(np.int64), images.astype(np.int64)
+    first = images[np.arange(len(images)), np.argmax(images != 0, axis=1)]  # that is not 0
+    turned = (i > j) | ((i == j) & (first < 0))
+    i, j = np.where(turned, j, i), np.where(turned, i, j)
+    images[turned] *= -1
+    order = np.lexsort((images[:, 2], images[:, 1], images[:, 0], j, i))
+    return i[order] + start, j[order] + start, shifts_of(images[order], cell)
 
 
 class Verlet:
@@ -124,12 +141,8 @@ class Verlet:
         old = self._batch
         if old is None:
             return False
-        same = (
-            np.array_equal(old.offsets, batch.offsets)
-            and np.array_equal(old.pbc, batch.pbc)
-            and np.array_equal(old.cells, batch.cells)
-        )
-        if not same:
+        same = old.offsets is batch.offsets or np.array_equal(old.offsets, batch.offsets)
+        same = same and (old.pbc is batch.pbc or np.array_equal(old.pbc, batch.pbc))
+        if not (same and (old.cells is batch.cells or np.array_equal(old.cells, batch.cells))):
             return False
-        moved = batch.positions - old.positions
-        return float(np.einsum("ij,ij->i", moved, moved).max()) < (0.5 * self.skin) ** 2
+        return bool(farthest_move(old.positions, batch.positions) < (0.5 * self.skin) ** 2)

@@ -8,9 +8,9 @@ from nugget.gp._std_loops import std_and_weights
 from nugget.gp.kernels import _reference
 from nugget.gp.kernels._tiles import by_group, kernel_tiles, rows_vjp, scale_rows, sum_rows
 
-# Elements of k that are made together, and columns of W from which a GEMM over all structures
-# gains more than the cache does.
-_AT_A_TIME, _WIDE = 2**15, 40
+# Elements of k that are made together. Where W is larger than that (more columns than _MANY), more
+# structures share each reading of W.
+_AT_A_TIME, _WITH_LARGE_W, _MANY = 2**15, 2**17, 40
 
 
 @njit(reference=_reference.value_and_grad)
@@ -43,9 +43,8 @@ def value_and_grad(
     n = len(offsets) - 1
     mean, std = np.empty(n), np.empty(n)
     gradients = np.empty((len(coefficients), x.shape[0], x.shape[1]))
-    rows = x.shape[0]
-    if len(wt) <= _WIDE:
-        rows = _AT_A_TIME * max(len(labels), 1) // (len(half) + 1)
+    elements = _AT_A_TIME if len(wt) <= _MANY else _WITH_LARGE_W
+    rows = elements * max(len(labels), 1) // (len(half) + 1)
     s = np.int64(0)  # a literal would make Numba compile the calls below twice
     while s < n:
         end = part_end(offsets, s, rows)

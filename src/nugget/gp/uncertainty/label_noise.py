@@ -191,7 +191,7 @@ def _exact_blocks(regression: SparseRegression) -> tuple[Floats, Floats, Floats]
         u_c = reg.smooth(np.diag(units))
         whitened, force = u_c[:, energy], u_c[:, ~energy]
     else:
-        q_e = right_solve(reg.whitened[energy], reg.r)  # the energies' rows of Q₁ = BR⁻¹
+        q_e = right_solve(reg.some_rows(energy), reg.r)  # the energies' rows of Q₁ = BR⁻¹
         whitened = solve(reg.r, (q_e * units[energy, None]).T)  # U W_l = R⁻¹Q_Eᵀ diag(N_s/noise)
         force = np.zeros((reg.n_inducing, 0))
         if not np.all(energy):
@@ -215,7 +215,7 @@ def _force_gram(reg: SparseRegression, energy: Bools, q_e: Floats) -> Floats:
     values, counts = np.unique(noise, return_counts=True)
     common = values[np.argmax(counts)]
     other = ~energy & (reg.noise != common)
-    q_o = right_solve(reg.whitened[other], reg.r)
+    q_o = right_solve(reg.some_rows(other), reg.r)
     p = inverse_gram(reg.r)  # R⁻¹R⁻ᵀ
     apart = solve(reg.r, np.concatenate([q_e, q_o]).T)
     gram = p - p @ p.T - apart @ apart.T

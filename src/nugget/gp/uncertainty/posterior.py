@@ -63,7 +63,7 @@ class Posterior:
         """The posterior of a fitted regression."""
         reg = regression
         w = solve(reg.upper, solve(reg.r, np.eye(reg.n_inducing)))  # upper triangular
-        shift = -reg.smooth((reg.count / reg.noise)[:, None])  # −UCn
+        shift = -reg.smooth_counts()  # −UCn
         return WeightPosterior(self, np.triu(w), solve(reg.upper, shift)[:, 0])
 
     def state_shapes(self) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,118 @@
+"""Several threads give the bits of one: predictions, fits and relaxations of mixed species."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from ase.build import bulk
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
+
+from nugget import CUR, SOAP, LabelNoise, NuggetError, Potential, set_threads
+from nugget._compiled import threads
+from nugget.gp.linalg import stacked_qr, update_qr
+from nugget.relax import relax
+from nugget.structures.batch import as_batch
+
+
+def alloys(count: int) -> list:
+    rng, images = np.random.default_rng(0), []
+    for k in range(count):
+        atoms = bulk("Cu", cubic=True).repeat((2, 1, 1 + k % 2))
+        atoms.symbols = rng.choice(["Cu", "Au"], len(atoms))
+        atoms.rattle(0.1, rng=rng)
+        atoms.calc = EMT()
+        energy, forces = atoms.get_potential_energy(), atoms.get_forces()
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
+        images.append(atoms)
+    return images
+
+
+IMAGES = alloys(40)
+
+
+def fitted(threads: int | None, members: int | None = None) -> Potential:
+    pot = Potential(
+        SOAP(["Cu", "Au"], 4.0), inducing=CUR(60), uncertainty=LabelNoise(members=members)
+    )
+    return pot.fit(IMAGES[:12], threads=threads)
+
+
+def test_fits_and_predictions_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch):
+    one, several = fitted(1), fitted(3)
+    np.testing.assert_array_equal(one.fitted.regression.alpha, several.fitted.regression.alpha)
+    np.testing.assert_array_equal(one.fitted.regression.r, several.fitted.regression.r)
+    monkeypatch.setattr("nugget.potential.potential._CHUNK", 60 * 40)  # parts of 40 atoms
+    want = {"uncertainty_gradient": True, "stress": True, "forces_uncertainty": True}
+    a, b = one.predict(IMAGES, **want, threads=1), several.predict(IMAGES, **want, threads=3)
+    for name in ("energy", "energy_uncertainty", "stress"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for name in ("forces", "uncertainty_gradient", "forces_uncertainty"):
+        for x, y in zip(getattr(a, name), getattr(b, name), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_relaxations_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("nugget.potential.potential._CHUNK", 60 * 40)
+    potential, ends = fitted(1, members=10), []
+    for number in (1, 2):
+        set_threads(number)
+        ends.append(relax(IMAGES[20:], potential.lcb(1.0), fmax=0.05, steps=20))
+    set_threads(None)
+    for a, b in zip(*ends, strict=True):
+        assert a.energy == b.energy
+        np.testing.assert_array_equal(a.atoms.positions, b.atoms.positions)
+
+
+def test_slices_hold_every_structure_once():
+    batch = as_batch(IMAGES)
+    for rows in (1, 30, 200, 10**6):
+        slices = batch.slices(rows)
+        assert slices[0][0] == 0
+        assert slices[-1][1] == len(batch)
+        assert all(a[1] == b[0] for a, b in pairwise(slices))
+    assert batch.slices(10**6) == [(0, len(batch))]
+
+
+def test_qr_in_halves_is_the_qr():
+    rng = np.random.default_rng(1)
+    rows, rhs = rng.normal(size=(5000, 20)), rng.normal(size=(5000, 1))
+    r, z = stacked_qr(np.eye(20), np.zeros((20, 1)), rows, rhs, 2)
+    whole = np.concatenate([np.eye(20), rows])
+    np.testing.assert_allclose(r.T @ r, whole.T @ whole, rtol=1e-12)
+    np.testing.assert_allclose(r.T @ z, rows.T @ rhs, rtol=1e-11)
+    assert np.all(np.tril(r, -1) == 0.0)
+    plain = update_qr(np.eye(20), np.zeros((20, 1)), rows, rhs)[0]
+    np.testing.assert_allclose(np.abs(plain), np.abs(r), rtol=1e-10, atol=1e-11)
+
+
+def test_numbers_of_threads(monkeypatch: pytest.MonkeyPatch):
+    assert threads.number(3) == 3
+    assert threads.number(0) == threads.all_cores() >= 1
+    monkeypatch.setenv("NUGGET_THREADS", "2")
+    assert threads.number(None) == 2
+    set_threads(1)
+    assert threads.number(None) == 1
+    set_threads(None)
+    monkeypatch.setenv("NUGGET_THREADS", "many")
+    with pytest.raises(NuggetError, match="NUGGET_THREADS"):
+        threads.number(None)
+    with pytest.raises(NuggetError, match="threads"):
+        threads.number(-1)
+
+
+def test_slices_within_slices_wait_for_nobody():
+    def outer(k: int) -> list[int]:
+        return threads.each(lambda i: i + k, range(3), 2)
+
+    assert threads.each(outer, range(4), 2) == [[k, k + 1, k + 2] for k in range(4)]
+
+
+def test_errors_come_out():
+    def fails(k: int) -> int:
+        raise NuggetError(f"slice {k}")
+
+    with pytest.raises(NuggetError, match="slice 0"):
+        threads.each(fails, range(2), 2)
