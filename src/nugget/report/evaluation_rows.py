@@ -111,10 +111,8 @@ class Rows:
         for title, order in (("Worst energies", self.by_energy), ("Worst forces", self.by_force)):
             items = []
             for s in list(order)[:_WORST]:
-                facts = [
-                    ("energy", f"{1e3 * found.error[s]:+.1f} ± {1e3 * found.energies.y_std[s]:.1f} "
-                     "meV/atom")
-                ]  # fmt: skip
+                error = f"{1e3 * found.error[s]:+.1f}".replace("-", "−")
+                facts = [("energy", f"{error} ± {1e3 * found.energies.y_std[s]:.1f} meV/atom")]
                 if np.isfinite(largest[s]):
                     facts.append(("force, max", f"{largest[s]:.2f} eV/Å"))
                 name = found.images[s].get_chemical_formula()

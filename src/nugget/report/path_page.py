@@ -108,10 +108,10 @@ class _Images:
     def gallery(self) -> Section:
         items = []
         for k in dict.fromkeys((0, self.top, len(self.numbers) - 1)):
-            facts = [("model", f"{self.energy[k]:+.4f} ± {self.std[k]:.4f} eV")]
+            facts = [("model", f"{_signed(self.energy[k])} ± {self.std[k]:.4f} eV")]
             engine = self.engine[k]
             if engine is not None:
-                facts.append(("engine", f"{engine:+.4f} eV"))
+                facts.append(("engine", f"{_signed(engine)} eV"))
             items.append(sections.item(self.numbers[k], self.title(k).capitalize(), facts))
         return sections.gallery(items, title="Start, highest image, end", values=_VALUES)
 
@@ -127,6 +127,10 @@ class _Images:
         ]  # fmt: skip
         heads = ["image", "length, Å", "model, eV", "σ, eV", "engine, eV", "σ of a force, eV/Å"]
         return sections.table(heads, rows, title="Images", structures=self.numbers)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
 
 
 def _figures(run: ReactionPath) -> Section:
