@@ -35,7 +35,7 @@ def test_values_as_users_type_them():
     assert typed("(2, 2, 1)") == (2, 2, 1)
     assert typed("PBE") == "PBE"
     assert engine_options(["xc=PBE", "kpts=[2,2,2]"]) == {"xc": "PBE", "kpts": [2, 2, 2]}
-    with pytest.raises(NuggetError, match="--option xc: write NAME=VALUE"):
+    with pytest.raises(NuggetError, match="--option xc: write name=value"):
         engine_options(["xc"])
 
 

@@ -28,7 +28,7 @@ def engine_options(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name.isidentifier():
-            raise NuggetError(f"--option {text}: write NAME=VALUE, as xc=PBE or kpts=[2,2,2].")
+            raise NuggetError(f"--option {text}: write name=value, as xc=PBE or kpts=[2,2,2].")
         options[name] = typed(value)
     return options
 
