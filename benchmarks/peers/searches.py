@@ -91,7 +91,7 @@ def judged(name: str, images: list[Atoms]) -> dict[str, Any]:
 
     references = read(reference_file(name), ":")
     energies = [atoms.get_potential_energy() for atoms in images]
-    lowest, met = min(energies), None
+    lowest, met, at_the_end = min(energies), None, False
     for number, atoms in enumerate(images, 1):
         if is_found(atoms, references, None) and _is_lowest(name, atoms, references):
             met = number
@@ -101,11 +101,12 @@ def judged(name: str, images: list[Atoms]) -> dict[str, Any]:
             relaxed = _relaxed(name, images[number])
             lowest = min(lowest, relaxed.get_potential_energy())
             if is_found(relaxed, references, TOLERANCE):
-                met = len(images)
+                met, at_the_end = len(images), True
     end = images[(met or len(images)) - 1]
     return {
         "found": met is not None,
         "evaluations": met or len(images),
+        "at_the_end": at_the_end,
         "above": 0.0 if met else float(lowest - _lowest_reference(name)),
         "cpu": end.info["cpu"],
         "wall": end.info["wall"],
@@ -132,32 +133,31 @@ def _lowest_reference(name: str) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> None:
-    from nugget.campaign import KaplanMeier
-
     lines: list[list[object]] = []
     for name in dict.fromkeys(row["system"] for row in rows):
         for kind in SEARCHES:
             own = [r for r in rows if (r["system"], r["search"]) == (name, kind)]
             if not own:
                 continue
-            curve = KaplanMeier.of([r["evaluations"] for r in own], [r["found"] for r in own])
-            hits = sum(r["found"] for r in own)
+            found = [r for r in own if r["found"]]
+            hits = len(found)
+            marks = [f"{r['evaluations']}{'*' * r.get('at_the_end', False)}" for r in found]
             lines.append(
                 [
                     name,
                     kind,
                     f"{hits}/{len(own)}",
-                    curve.median or "–",
+                    ", ".join(marks) or "–",
                     f"{np.median([r['evaluations'] for r in own]):.0f}",
                     f"{np.median([r['above'] for r in own]):.2f}",
                     *(_per_solution(own, clock, hits) for clock in ("cpu", "wall")),
                 ]
             )
     head = [
-        "system", "search", "found", "median to solution", "evaluations done", "best above, eV",
+        "system", "search", "found", "at", "evaluations, median", "best above, median, eV",
         "cpu hours per solution", "wall hours per solution",
     ]  # fmt: skip
-    common.table("Whole searches", head, lines)
+    common.table("Whole searches (* by the relaxations at the end)", head, lines)
 
 
 def _per_solution(rows: list[dict[str, Any]], clock: str, hits: int) -> str:
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=60)
     parser.add_argument("--limit", type=float, default=30.0, help="processor seconds, AGOX")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv-peers/bin/python")
+    parser.add_argument("--done", action="store_true", help="no search; tables of what is there")
     parser.add_argument("--out", type=Path, default=Path("runs/peers"))
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -183,6 +184,8 @@ def main() -> None:
             for kind in args.searches:
                 folder = args.out / name / kind.replace(" ", "-") / f"seed{seed}"
                 done = folder / "result.json"
+                if args.done and not done.exists():
+                    continue
                 if not done.exists():
                     shutil.rmtree(folder, ignore_errors=True)  # broken off
                     folder.mkdir(parents=True)
