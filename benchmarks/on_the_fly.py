@@ -271,17 +271,16 @@ def hop_on(core: np.ndarray, engine: str) -> tuple[Atoms, Atoms, str]:
     return ends[0], ends[1], engine
 
 
-def gold_on_magnesia() -> tuple[Atoms, Atoms, str]:
-    """A gold atom hops from one oxygen atom of MgO(100) to the next; half of the oxide is fixed."""
-    places = np.array(list(np.ndindex(4, 4, 2)))
-    elements = ["Mg" if p.sum() % 2 else "O" for p in places]
-    slab = Atoms(elements, 2.105 * places)
-    slab.set_constraint(FixAtoms(mask=places[:, 2] == 0))
+def gold_on_a_patch() -> tuple[Atoms, Atoms, str]:
+    """A gold atom hops between hollows of a fixed patch of Au(100), 3×3×2, without a cell."""
+    patch = fcc100("Au", size=(3, 3, 2), vacuum=6.0)
+    top = patch.positions[patch.get_tags() == 1]
+    side = patch.get_distance(0, 1)
     ends = []
-    for site in ((1, 2), (2, 1)):
-        atoms = slab.copy()
-        atoms.append("Au")
-        atoms.positions[-1] = 2.105 * np.array([*site, 1]) + (0.0, 0.0, 2.2)
+    for hop in (0, 1):
+        place = top.min(axis=0) + side * np.array([0.5, 0.5 + hop, 0.0]) + (0.0, 0.0, 1.9)
+        atoms = Atoms("Au19", np.vstack([patch.positions, place]))
+        atoms.set_constraint(FixAtoms(range(18)))
         ends.append(atoms)
     return ends[0], ends[1], "gfn1-xtb"
 
@@ -318,7 +317,7 @@ PATHS = {
     "Au on Al(100)": adatom_on_aluminium,
     "Cu on Cu(111)": adatom_on_copper,
     "vacancy in Al": vacancy_in_aluminium,
-    "Au on MgO(100)": gold_on_magnesia,
+    "Au on Au(100) patch": gold_on_a_patch,
     "Au on Au10": gold_on_gold,
     "Cu7 isomers": isomers_of_copper,
 }

@@ -3,9 +3,9 @@
     python benchmarks/peers/md_speed.py RUN [RUN ...] --python ENV/bin/python [--structures 10]
 
 RUN is the directory of a finished `nugget md`; ENV holds quippy-ase. GAP has the settings of
-worker_gap.py and is fitted to the first structures that the engine has labelled: its speed does not
-depend on how many they are. Processor time, one thread, velocity Verlet with nothing but forces;
-nugget also with σ as in a run that learns (looked at as the atoms move, no calls).
+worker_gap.py and is fitted to the first structures that the engine has labelled, with 1000 points
+or as many as these have atoms. Processor time, one thread, velocity Verlet; nugget also with σ as
+in a run that learns (looked at as the atoms move, no calls).
 """
 
 from __future__ import annotations

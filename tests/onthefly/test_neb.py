@@ -50,6 +50,16 @@ def test_the_barrier_is_that_of_ase_in_a_tenth_of_the_calls(found):
     assert result.calls <= 23
 
 
+def test_a_path_that_only_falls_is_called_so():
+    top, bottom = ends()
+    top[-1].x += top.cell[0, 0] / 4  # between two hollows: no minimum
+    config = NEBConfig(images=5, relax_ends=False, max_calls=40)
+    result, _ = find_path(top, bottom, labeller(EMT()), config)
+    assert not result.converged
+    assert "no barrier" in result.reason
+    assert result.calls < 30
+
+
 def test_the_saddle_is_one(found):
     result, model = found
     assert result.imaginary == 1

@@ -34,6 +34,8 @@ MODEL, PATH, RESULT = "learned.model", "path.extxyz", "result.json"
 # Where the engine is called before there is a model: shares of the path.
 _LOOKS = (0.5, 0.25, 0.75, 0.125, 0.875, 0.375, 0.625)
 
+_DOWNHILL = "has no barrier: it lies below its higher end everywhere; is that end a minimum?"
+
 Watch = Callable[[str], None]
 
 
@@ -173,7 +175,7 @@ class _PathSearch:
         if self.model.potential is None:
             raise NuggetError("The engine failed on too many structures of the first path.")
         saddle: Saddle | None = None
-        reason = "all calls used"
+        reason, highest = "all calls used", max(a.get_potential_energy() for a in (start, end))
         while self.calls < config.max_calls:
             potential = self.model.potential
             path = relaxed(path, potential, config.fmax, config.max_force_error)
@@ -195,9 +197,13 @@ class _PathSearch:
             )
             if image == band.top:
                 saddle = Saddle(image, found, force, miss)
-                if force <= config.fmax and band.std.max() <= config.max_force_error:
-                    reason = "converged"
-                    break
+                if band.std.max() <= config.max_force_error:
+                    if force <= config.fmax:
+                        reason = "converged"
+                        break
+                    if found.get_potential_energy() < highest:
+                        reason = _DOWNHILL
+                        break
         potential = self.model.potential
         band = evaluated(path, potential, config.max_force_error)
         modes = imaginary_modes(saddle.atoms, potential) if config.vibrations and saddle else None
