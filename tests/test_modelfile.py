@@ -119,11 +119,11 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
     made().save(path)
     before = path.read_bytes()
 
-    def broken(file, **arrays):
+    def broken(file, array, **options):
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", broken)
+    monkeypatch.setattr(np.lib.format, "write_array", broken)
     with pytest.raises(NuggetError, match="could not be written: No space left"):
         made("exact").save(path)
     assert path.read_bytes() == before

@@ -44,9 +44,11 @@ def begins_with(path: Path, member: str) -> bool:
 
 def write(path: Path, arrays: Arrays) -> None:
     """Write all arrays and their checksum."""
-    with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-    with zipfile.ZipFile(path, "a") as archive:
+    # As np.savez does, whose argument allow_pickle is an array's name before NumPy 2.
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, np.asanyarray(array), allow_pickle=False)
         digest = np.frombuffer(_checksum(archive.infolist()), np.uint8)
         with archive.open(_CHECKSUM, "w") as member:
             npy.write_array(member, digest)
