@@ -43,7 +43,9 @@ def setting(text: str) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or "." not in key:
         sections = [f"{name}.{key}" for name in sections_of(key)] if equals else []
-        hint = f"did you mean {' or '.join(sections)}?" if sections else "as search.hops=2."
+        hint = (
+            f"did you mean {' or '.join(sections)}?" if sections else "for example search.hops=2."
+        )
         raise NuggetError(f"--set {text}: write section.option=value; {hint}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
