@@ -38,7 +38,7 @@ def status(
 ) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
-    learner = SimpleNamespace(records=records, best=best, scale=scale)
+    learner = SimpleNamespace(records=records, best=best, bars=SimpleNamespace(scale=scale))
     return SimpleNamespace(
         learner=learner,
         record=records[-1] if records else None,

@@ -53,7 +53,7 @@ class OnlineScale:
 
     scale = s^w start^(1−w) with s Huber's robust scale of the z and w = n/(n + prior_weight): with
     few points the factor stays near `start` (as if `prior_weight` points that ask for it had been
-    seen, in log s).
+    seen, in log s). Without `robust`, s is the root mean square instead: surprises count in full.
     """
 
     window: int = 50
@@ -61,6 +61,7 @@ class OnlineScale:
     bounds: tuple[float, float] = (0.05, 20.0)
     z: tuple[float, ...] = ()
     start: float = 1.0
+    robust: bool = True
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -94,7 +95,8 @@ class OnlineScale:
         if not self.z:
             return self.start
         low, high = self.bounds
-        s = min(max(huber_scale(self.z), low), high)
+        found = huber_scale(self.z) if self.robust else float(np.sqrt(np.mean(np.square(self.z))))
+        s = min(max(found, low), high)
         weight = self.n / (self.n + self.prior_weight)
         return exp(weight * log(s) + (1.0 - weight) * log(self.start))
 
@@ -106,6 +108,7 @@ class OnlineScale:
             "bounds": list(self.bounds),
             "z": list(self.z),
             "start": self.start,
+            "robust": self.robust,
         }
 
     @classmethod
@@ -118,4 +121,5 @@ class OnlineScale:
             bounds=(float(low), float(high)),
             z=tuple(float(z) for z in state["z"]),
             start=float(state.get("start", 1.0)),
+            robust=bool(state.get("robust", True)),
         )

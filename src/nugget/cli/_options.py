@@ -69,7 +69,10 @@ Pressure = Annotated[float | None, Option(help="Crystal: pressure in GPa. Defaul
 Live = Annotated[bool, Option("--live/--no-live", help="A live view, or plain lines.")]
 Target = Annotated[
     str | None,
-    Argument(help="A formula such as Au20, or a TOML file.", metavar="FORMULA|CONFIG"),
+    Argument(
+        help="A formula such as Au20, molecules as H2O*4, or a TOML file.",
+        metavar="FORMULA|CONFIG",
+    ),
 ]
 Resume = Annotated[Path | None, Option(metavar="DIR", help="Continue what is in this directory.")]
 Replay = Annotated[
