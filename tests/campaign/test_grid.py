@@ -64,7 +64,7 @@ def test_values_are_those_of_toml():
         (["kappa=0,,1"], "search.kappa"),
         (["search.kapa=1"], "did you mean 'kappa'?"),
         (["serch.kappa=1"], "did you mean 'search'?"),
-        (["kappa.x=1"], "kappa is not an option"),
+        (["kappa.x=1"], "did you mean kappa below [search]?"),
         (["search.kappa.x=1"], "kappa is a value"),
         (["seed=1,2"], "--repeats"),
         (["execution.workers=1,2"], "not a setting of a search"),

@@ -169,7 +169,7 @@ def test_a_missing_dask_is_one_clear_error(monkeypatch, cluster):
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     config = ExecutionConfig(kind="dask", cluster=cluster)
     with (
-        pytest.raises(NuggetError, match=r"pip install nugget-gp\[cluster\]"),
+        pytest.raises(NuggetError, match=r"pip install 'dask\[distributed\]' dask-jobqueue"),
         make_executor(config),
     ):
         pass

@@ -128,6 +128,7 @@ def test_cp2k_is_asked_for_a_shell(machine, monkeypatch):
     """ASE starts the program at once, and a program that does nothing is found out."""
     import ase.calculators.cp2k as module
 
+    monkeypatch.setenv("PATH", str(machine))  # this machine may have shells of its own
     started: list[str] = []
     monkeypatch.setattr(module, "Cp2kShell", lambda command, debug: started.append(command))
     calculator = inner("cp2k", Electrons(charge=2, spin=2))

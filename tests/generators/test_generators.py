@@ -24,12 +24,14 @@ from nugget.generators.cut_and_splice import splice
 from nugget.registry import names
 from nugget.relax.confinement import Box, Sphere
 
-# Ours only: what other packages offer is for their own tests.
+# Ours only: what other packages offer is for their own tests, as are crystals and molecules.
 ALL = map(make_generator, names("generator"))
 GENERATORS = {
     g.name: g
     for g in ALL
-    if type(g).__module__.startswith("nugget.") and not hasattr(g, "variable_cell")
+    if type(g).__module__.startswith("nugget.")
+    and not hasattr(g, "variable_cell")
+    and not getattr(g, "whole_molecules", False)
 }
 
 

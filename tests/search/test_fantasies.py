@@ -25,14 +25,14 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
 
 
 def test_believing_takes_std_away_and_leaves_the_mean(learner: Learner) -> None:
-    proposal = learner.propose(12)
-    assert proposal is not None
-    images = [proposal.atoms]
+    candidates = learner.candidates(np.random.default_rng(5), [])
+    std = learner.predict(candidates)[1]
+    images = [candidates[int(np.argmax(std))]]  # of what is known, one energy takes little away
     before = learner.potential.predict(images, forces=False)
     believer = learner._believing(images).potential.predict(images, forces=False)
     assert before.energy_uncertainty is not None
     assert believer.energy_uncertainty is not None
-    assert believer.energy_uncertainty[0] < 0.95 * before.energy_uncertainty[0]
+    assert believer.energy_uncertainty[0] < 0.8 * before.energy_uncertainty[0]
     # New inducing points may move the mean, by less than what σ allowed.
     moved = abs(believer.energy[0] - before.energy[0])
     assert moved < 0.3 * before.energy_uncertainty[0]

@@ -59,7 +59,7 @@ def md(
         nugget md start.xyz --engine emt --temperature 600 --steps 5000 --out run
         nugget md start.xyz --engine gfn1-xtb --max-force-error 0.05 --out run
         nugget md bulk.cif --engine emt --ensemble npt --pressure 1 --out run
-        nugget md start.xyz --engine emt --temperature 300 --replica 600 --replica 900 --out run
+        nugget md start.xyz --engine emt --replica 600 --replica 900 --out run
         nugget md --resume run --steps 20000
 
     The forces are those of a model. The engine is called where σ of a force component exceeds
