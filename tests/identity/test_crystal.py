@@ -87,6 +87,7 @@ def test_memory() -> None:
     assert known.find(twin) == 1
     assert known.find(twin, energy=-3.01 * len(twin)) == 1
     assert known.find(twin, energy=-2.0 * len(twin)) is None
+    assert known.find(twin, energy=-2.0 * len(twin), predicted=True) == 1
     assert PROTOTYPES["sc"] not in known
     copy = known.copy()
     copy.add(PROTOTYPES["sc"])

@@ -313,6 +313,15 @@ def test_one_structure_per_graph():
     assert tetrahedron(3) not in known
 
 
+def test_a_wrong_prediction_makes_no_new_structure():
+    known, same, near = KnownStructures(), tetrahedron(), tetrahedron(bond=2.87)
+    known.add(same, -10.0)
+    assert known.find(same, -9.0) is None  # both energies are true: another structure
+    assert known.find(near, -9.0, predicted=True) == 0  # a model that misfits
+    assert known.find(near, -11.0, predicted=True) is None  # promises something lower
+    assert known.find(disguised(same, 1), -11.0, predicted=True) == 0  # but it is the same
+
+
 def test_memory_grows_and_agrees_with_pairwise_comparison():
     known = KnownStructures(distance_tol=0.4, identical_tol=0.2)
     kept = []

@@ -30,7 +30,9 @@ class KnownStructures:
 
     - no two sorted distances differ by more than `distance_tol` (Å) if their bond graphs agree, or
       by more than `identical_tol` if not (a bond of marginal length may come and go);
-    - their energies differ by no more than `energy_tol` (eV), if both are known.
+    - their energies differ by no more than `energy_tol` (eV), if both are known. One that is only
+      predicted may lie higher by any amount, and either way if the distances agree within
+      `identical_tol`: a model that misfits a structure makes no new one.
 
     With `distance_tol=None` the bond graph alone decides: one structure per graph.
     """
@@ -71,9 +73,14 @@ class KnownStructures:
     def __contains__(self, atoms: Atoms) -> bool:
         return self.find(atoms) is not None
 
-    def find(self, atoms: Atoms, energy: float | None = None) -> int | None:
-        """Number of the first known structure that is the same, or None."""
-        return self._find(self._describe(atoms, energy))
+    def find(
+        self, atoms: Atoms, energy: float | None = None, predicted: bool = False
+    ) -> int | None:
+        """Number of the first known structure that is the same, or None.
+
+        `predicted` says that the energy is a model's.
+        """
+        return self._find(self._describe(atoms, energy), predicted)
 
     def add(self, atoms: Atoms, energy: float | None = None) -> int:
         """Remember a structure, in any case; its number."""
@@ -90,21 +97,28 @@ class KnownStructures:
         fingerprint = DistanceFingerprint.of(atoms)
         return Known(len(self), key, fingerprint, fingerprint.probe(len(atoms)), energy)
 
-    def _find(self, new: Known) -> int | None:
+    def _find(self, new: Known, predicted: bool) -> int | None:
+        def agree(old: Known) -> bool:
+            return energies_agree(old.energy, new.energy, self.energy_tol, predicted)
+
         if self.distance_tol is None:
-            same = (old for old in self._graphs.get(new.key, ()) if self._energies_agree(old, new))
-            return next((old.index for old in same), None)
+            same = (old.index for old in self._graphs.get(new.key, ()) if agree(old))
+            return next(same, None)
         # The probes rule out nearly all; only the rest is compared in full.
         apart = np.abs(self._probes[: len(self)] - new.probe).max(axis=1)
         for index in np.flatnonzero(apart <= max(self.distance_tol, self.identical_tol)):
             old = self._known[index]
+            apart_by = old.fingerprint.difference(new.fingerprint)
+            if predicted and apart_by <= self.identical_tol:
+                return old.index
             tolerance = self.distance_tol if old.key == new.key else self.identical_tol
-            close = old.fingerprint.difference(new.fingerprint) <= tolerance
-            if close and self._energies_agree(old, new):
+            if apart_by <= tolerance and agree(old):
                 return old.index
         return None
 
-    def _energies_agree(self, old: Known, new: Known) -> bool:
-        if old.energy is None or new.energy is None:
-            return True
-        return abs(old.energy - new.energy) <= self.energy_tol
+
+def energies_agree(old: float | None, new: float | None, tolerance: float, predicted: bool) -> bool:
+    """May two energies be of one structure? A predicted new one may be too high."""
+    if old is None or new is None:
+        return True
+    return new >= old - tolerance and (predicted or new <= old + tolerance)

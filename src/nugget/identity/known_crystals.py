@@ -9,6 +9,7 @@ from ase import Atoms
 
 from nugget._compiled.arrays import Floats
 from nugget.identity.crystal import TOLERANCE, CrystalFingerprint
+from nugget.identity.known import energies_agree
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class KnownCrystals:
 
     Two crystals are the same when their neighbour distances match within `tolerance` (in units of
     the cube root of the volume per atom), and their energies per atom, if both are known, within
-    `energy_tol` eV.
+    `energy_tol` eV; a predicted one may be higher.
     """
 
     def __init__(self, tolerance: float = TOLERANCE, energy_tol: float = 0.02) -> None:
@@ -44,14 +45,18 @@ class KnownCrystals:
     def __contains__(self, atoms: Atoms) -> bool:
         return self.find(atoms) is not None
 
-    def find(self, atoms: Atoms, energy: float | None = None) -> int | None:
+    def find(
+        self, atoms: Atoms, energy: float | None = None, predicted: bool = False
+    ) -> int | None:
         """Number of the first known crystal that is the same, or None."""
         new = _describe(atoms, energy)
         for index, old in enumerate(self._known):
             if old.fingerprint.formula != new.fingerprint.formula:
                 continue
             reach = 1.001 * self.tolerance * 0.5 * (old.fingerprint.size + new.fingerprint.size)
-            if np.abs(old.probe - new.probe).max() > reach or not self._agree(old, new):
+            if np.abs(old.probe - new.probe).max() > reach:
+                continue
+            if not energies_agree(old.energy, new.energy, self.energy_tol, predicted):
                 continue
             if old.fingerprint.difference(new.fingerprint) <= self.tolerance:
                 return index
@@ -61,11 +66,6 @@ class KnownCrystals:
         """Remember a crystal, in any case; its number."""
         self._known.append(_describe(atoms, energy))
         return len(self._known) - 1
-
-    def _agree(self, old: KnownCrystal, new: KnownCrystal) -> bool:
-        if old.energy is None or new.energy is None:
-            return True
-        return abs(old.energy - new.energy) <= self.energy_tol
 
 
 def _describe(atoms: Atoms, energy: float | None) -> KnownCrystal:

@@ -50,8 +50,7 @@ class Learner:
     def __init__(
         self, config: Config, problem: Problem | Crystal, knowledge: Knowledge | None = None
     ) -> None:
-        self.config, self.problem = config, problem
-        self.goal = make_goal(config.system)
+        self.config, self.problem, self.goal = config, problem, make_goal(config.system)
         knowledge = knowledge or Knowledge()
         search = config.search
         made = [
@@ -287,13 +286,14 @@ class Learner:
             low = values <= np.quantile(values, _EXPLORE_SHARE)
             scores = np.where(low, values - _EXPLORE_KAPPA * self.bars.bold * stds, np.inf)
         for k in np.argsort(scores, kind="stable"):
-            if np.isfinite(energy[k]) and self.known.find(pool[k], float(energy[k])) is None:
+            mean, sigma = float(energy[k]), float(std[k])
+            if np.isfinite(mean) and self.known.find(pool[k], mean, predicted=True) is None:
                 return Proposal(
                     atoms=pool[k],
                     generator=str(pool[k].info["generator"]),
-                    predicted=float(energy[k]),
-                    std=float(std[k]),
-                    scale=self.bars.shown(float(energy[k]), float(std[k]), self.best_energy),
+                    predicted=mean,
+                    std=sigma,
+                    scale=self.bars.shown(mean, sigma, self.best_energy),
                     acquisition=float(scores[k]),
                     purpose=purpose,
                 )
