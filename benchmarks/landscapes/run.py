@@ -42,6 +42,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "energies": {"model.use_forces": False},
     "no exploring": {"search.explore": 0},
     "no symmetric": {"search.generators": {"symmetric": 0.0}},
+    "walkers": {"search.walkers": 10},
+    "walkers, no symmetric": {"search.generators": {"symmetric": 0.0}, "search.walkers": 10},
 }
 
 
