@@ -38,12 +38,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "model.n_max": 3,
         "model.l_max": 2,
         "search.explore": 0,
+        "search.generators": {"symmetric": 2.0, "copies": 0.0},
     },
     "energies": {"model.use_forces": False},
     "no exploring": {"search.explore": 0},
     "no symmetric": {"search.generators": {"symmetric": 0.0}},
-    "walkers": {"search.walkers": 10},
-    "walkers, no symmetric": {"search.generators": {"symmetric": 0.0}, "search.walkers": 10},
+    "no symmetry": {"search.generators": {"symmetric": 0.0, "copies": 0.0}},
+    "no walkers": {"search.walkers": 0},
+    "walk always": {"search.walk": "always"},
+    "walk always, no symmetric": {
+        "search.generators": {"symmetric": 0.0},
+        "search.walk": "always",
+    },
 }
 
 

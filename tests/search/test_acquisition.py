@@ -14,6 +14,7 @@ from nugget.errors import NuggetError
 from nugget.evaluation.engines import make_calculator
 from nugget.search import Search, make_config
 from nugget.search.acquisition import choose_acquisition, make_acquisition
+from nugget.search.acquisition.expected_improvement import log_improvement
 from nugget.search.config import SearchConfig
 
 ENERGY = np.array([-3.0, -2.5, -3.2, -1.0])
@@ -40,7 +41,7 @@ def test_bound():
 
 
 def test_expected_improvement_is_the_integral():
-    """∫ max(best − E, 0) N(E; mean, σ) dE on a fine grid; without σ, what is certain."""
+    """ln of ∫ max(best − E, 0) N(E; mean, σ) dE on a fine grid; without σ, what is certain."""
     best = -2.9
     score = made("ei").score(ENERGY, STD, best)
     x = np.linspace(-30, 30, 600_001)
@@ -49,9 +50,23 @@ def test_expected_improvement_is_the_integral():
         if std > 0:
             density = np.exp(-0.5 * ((x - mean) / std) ** 2) / np.sqrt(2 * np.pi) / std
             gain = np.trapezoid(np.maximum(best - x, 0.0) * density, x)
-        assert score[k] == pytest.approx(-gain, abs=1e-7)
+        assert np.exp(-score[k]) == pytest.approx(gain, abs=1e-7)
     worse = made("ei").score(np.array([1.0, 2.0]), np.zeros(2), best)
     assert worse[0] < worse[1]  # the energy decides between hopeless ones
+
+
+def test_improvement_that_no_number_can_hold() -> None:
+    """Far from the best: the series φ(z)/z² (1 − 3/z² + 15/z⁴), no jump where the formulas meet."""
+    z = np.array([20.0, 100.0, 3e4])
+    series = -0.5 * z**2 - 0.5 * np.log(2 * np.pi) - 2 * np.log(z) + np.log1p(-3 / z**2 + 15 / z**4)
+    assert log_improvement(z, np.ones(3), 0.0) == pytest.approx(series, rel=1e-7)
+    around = log_improvement(np.linspace(0.9, 1.1, 2001), np.ones(2001), 0.0)
+    assert np.abs(np.diff(around, 2)).max() < 1e-7
+    ends = log_improvement(np.array([9999.9, 10000.1]), np.ones(2), 0.0)
+    assert ends[0] - ends[1] == pytest.approx(0.2 * 1e4, rel=1e-3)
+    assert log_improvement(np.array([1.0]), np.array([2.0]), 0.0) == pytest.approx(
+        np.log(2.0) + log_improvement(np.array([0.5]), np.array([1.0]), 0.0)
+    )
 
 
 def test_thompson_relaxes_on_members_that_scatter_by_std(potential: Potential):

@@ -12,7 +12,7 @@ from ase import Atoms
 from nugget.errors import NuggetError
 from nugget.generators import Problem, make_generator
 from nugget.search import Search, make_config
-from nugget.search.walkers import Walkers, _accepts, _exchange
+from nugget.search.walkers import Walkers, _accepts, _exchange, walk_always
 
 
 def config(**search: Any) -> Any:
@@ -22,7 +22,7 @@ def config(**search: Any) -> Any:
             "system": {"formula": "Au6"},
             "engine": {"name": "emt"},
             "model": {"cutoff": 5.0},
-            "search": {**small, "walkers": 3, **search},
+            "search": {**small, "walkers": 3, "walk": "always", **search},
         }
     )
 
@@ -43,6 +43,33 @@ def test_resumed_and_replayed_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_in_flight_too(tmp_path: Path) -> None:
     Search.create(config(in_flight=3), tmp_path / "run").run()
+    assert Search.replay(tmp_path / "run").same
+
+
+def test_they_walk_when_nothing_promises_to_be_lower(tmp_path: Path) -> None:
+    search = Search.create(config(walk="exploring", budget=30, candidates=10), tmp_path / "run")
+    search.run()
+    records = search.store.records()
+    assert {record.purpose for record in records} == {"start", "improve", "explore"}
+    for record in records:
+        assert (record.walkers is not None) == (record.purpose == "explore")
+    assert Search.replay(tmp_path / "run").same
+
+
+def test_always_where_evaluations_are_dear() -> None:
+    system = {"formula": "Au6"}
+    for name, always in (("emt", False), ("gfn1-xtb", False), ("gpaw", True), ("my:engine", True)):
+        assert walk_always(make_config({"system": system, "engine": {"name": name}})) is always
+    for walk, always in (("always", True), ("exploring", False)):
+        assert walk_always(config(walk=walk)) is always
+    assert not walk_always(config(walk="always", walkers=0))
+
+
+def test_without_moves_nobody_walks(tmp_path: Path) -> None:
+    """Generators that need no parents only."""
+    search = Search.create(config(generators={"random_cluster": 1.0}), tmp_path / "run")
+    search.run()
+    assert all(record.generator == "random_cluster" for record in search.store.records())
     assert Search.replay(tmp_path / "run").same
 
 

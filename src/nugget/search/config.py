@@ -103,9 +103,14 @@ class SearchConfig(Section):
         "on the surrogate, eV/Å²; 0: none",
     )
     walkers: int = Field(
-        0, ge=0, description="walkers that hop on the surrogate all search long; 0: none"
+        20, ge=0, description="walkers that climb the expected improvement on the surrogate"
     )
-    walker_hops: int = Field(2, ge=1, description="hops of each walker per evaluation")
+    walker_hops: int = Field(10, ge=1, description="hops of each walker per evaluation")
+    walk: Literal["auto", "exploring", "always"] = Field(
+        "auto",
+        description="when walkers walk: exploring, when no candidate promises to be lower; always, "
+        "before every evaluation; auto, always unless the engine is a cheap one",
+    )
     parents: Literal["kmeans", "best", "boltzmann"] = Field(
         "kmeans", description="which known structures new ones are made from"
     )

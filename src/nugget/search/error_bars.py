@@ -70,6 +70,14 @@ class ErrorBars:
         return self.follow.scale if self.calibrate else 1.0
 
     @property
+    def wary(self) -> float:
+        """The factor on σ of what is unlike the known structures.
+
+        Errors within a funnel that was looked at many times do not make the unknown better known.
+        """
+        return max(1.0, self.bold)
+
+    @property
     def scale(self) -> float:
         """The factor on σ of what promises nothing."""
         return self.bold if self.crystal or not self.calibrate else self.online.scale

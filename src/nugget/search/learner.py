@@ -19,6 +19,7 @@ from nugget.generators import Crystal, Failure, Mixer, Problem, make_generator, 
 from nugget.potential.priors import FixedPrior
 from nugget.potential.surface import Surface
 from nugget.search.acquisition import Acquisition, choose_acquisition, make_acquisition
+from nugget.search.acquisition.expected_improvement import log_improvement
 from nugget.search.baseline import has_value, knowing
 from nugget.search.believer import believing
 from nugget.search.config import Config
@@ -32,13 +33,10 @@ from nugget.search.proposal import Proposal
 from nugget.search.relaxing import relax_candidates
 from nugget.search.stop import Meetings, write_draws
 from nugget.search.store import Purpose, Record
-from nugget.search.walkers import walk_on
+from nugget.search.walkers import walk_always, walk_on
 
 # An improvement that is worth an evaluation, eV.
 _GAIN = 0.02
-# To explore: weight of σ, among the share of candidates with the lowest energies. Without that
-# limit the weight leads to structures that are merely bad (20 eV above the best of Au20).
-_EXPLORE_KAPPA, _EXPLORE_SHARE = 8.0, 0.3
 
 
 class Learner:
@@ -168,8 +166,7 @@ class Learner:
         proposal = self._believing(pending)._propose(ordinal)
         if proposal is None or proposal.predicted is None:
             return proposal
-        # The record, and later the calibration, get σ from the data alone. σ with the fantasies is
-        # smaller, so every error would look too large.
+        # The record gets σ from the data alone: with fantasies every error would look too large.
         energy, std = self.predict([proposal.atoms])
         mean, sigma = float(energy[0]), float(std[0])
         scale = self.bars.shown(mean, sigma, self.best_energy)
@@ -186,12 +183,13 @@ class Learner:
         return other
 
     def _propose(self, ordinal: int) -> Proposal | None:
-        rng = np.random.default_rng([self.config.search.seed, ordinal])
+        search = self.config.search
+        rng = np.random.default_rng([search.seed, ordinal])
         if not self.potential.is_fitted:
             return propose_first(self, rng)
         parents = self._parents(rng)
         surface = self.acquisition.surface(self.potential, self.bars.bold, rng, self.best_energy)
-        rounds = self.config.search.explore if self.config.search.kappa else 0
+        rounds = search.explore if search.kappa else 0
         pool: list[Atoms] = []
         draws: list[str] = []
         stand: Floats | None = None
@@ -199,16 +197,19 @@ class Learner:
             start = self.candidates(rng, parents if k % 2 else [])
             relaxed = self.relaxed(start, surface)
             draws += self._draws(relaxed)
-            if k == 1 and self.config.search.walkers:
+            if k == 1 and walk_always(self.config):
                 walk = walk_on(self, rng, surface, relaxed)
                 relaxed, stand = relaxed + walk.met, walk.positions
-            for _ in range(self.config.search.hops):
+            for _ in range(search.hops):
                 relaxed += self.relaxed(self._hop(rng, relaxed), surface)
             pool += relaxed
             proposal = self._choose(pool)
             if proposal is not None and (not rounds or self._promises(proposal)):
                 return replace(proposal, draws=" ".join(draws), walkers=stand)
             if k >= rounds:
+                if proposal is not None and search.walkers and stand is None:
+                    walk = walk_on(self, rng, surface, pool)
+                    pool, stand = pool + walk.met, walk.positions
                 proposal = (proposal and self._choose(pool, "explore")) or self._choose(start)
                 if proposal is not None:
                     return replace(proposal, draws=" ".join(draws), walkers=stand)
@@ -246,11 +247,9 @@ class Learner:
         return [*(record.atoms for record in self.all_known), *self.pending]
 
     def _parents(self, rng: np.random.Generator) -> list[Atoms]:
-        values = np.array([self.value(record) for record in self.all_known])
-        images, by_atom = [r.atoms for r in self.all_known], self.problem.variable_cell
-        return choose_parents(
-            images, values, self.potential.descriptor, self.config.search, rng, by_atom
-        )
+        images, values = [r.atoms for r in self.all_known], [*map(self.value, self.all_known)]
+        how = (self.potential.descriptor, self.config.search, rng, self.problem.variable_cell)
+        return choose_parents(images, np.array(values), *how)
 
     def relaxed(self, images: list[Atoms], surface: Surface | FixedPrior) -> list[Atoms]:
         """Relaxed structures that are still sensible."""
@@ -272,19 +271,20 @@ class Learner:
         values, stds = self.goal.values(images, energy), self.goal.stds(images, std)
         return self.acquisition.score(values, self.bars.bold * stds, self.best_energy)
 
+    def explore_score(self, images: list[Atoms], energy: Floats, std: Floats) -> Floats:
+        """−ln of the expected improvement, with a σ that a well-known funnel does not shrink."""
+        values, stds = self.goal.values(images, energy), self.goal.stds(images, std)
+        return -log_improvement(values, self.bars.wary * stds, self.best_energy)
+
     def _choose(self, pool: list[Atoms], purpose: Purpose = "improve") -> Proposal | None:
         """The best of the pool that is not known yet; None if all are.
 
-        To explore is to give σ more weight: what the model knows least among what may be low.
+        To explore is to expect an improvement where the model knows little.
         """
         if not pool:
             return None
         energy, std = self.predict(pool)
-        scores = self.score(pool, energy, std)
-        if purpose == "explore":
-            values, stds = self.goal.values(pool, energy), self.goal.stds(pool, std)
-            low = values <= np.quantile(values, _EXPLORE_SHARE)
-            scores = np.where(low, values - _EXPLORE_KAPPA * self.bars.bold * stds, np.inf)
+        scores = (self.explore_score if purpose == "explore" else self.score)(pool, energy, std)
         for k in np.argsort(scores, kind="stable"):
             mean, sigma = float(energy[k]), float(std[k])
             if np.isfinite(mean) and self.known.find(pool[k], mean, predicted=True) is None:

@@ -15,12 +15,13 @@ from nugget.generators.compositions import elements_of
 DEFAULT_GENERATORS: dict[str, float] = {
     "random_cluster": 1.0,
     "random_placement": 1.0,
-    "symmetric": 2.0,
+    "symmetric": 1.0,
     "rattle": 1.0,
     "surface_move": 1.0,
     "permutation": 1.0,
     "cut_and_splice": 1.0,
     "twist": 0.5,
+    "copies": 1.0,
     "melt": 0.5,
     "random_molecules": 1.0,
     "molecule_move": 2.0,
@@ -54,6 +55,7 @@ _CRYSTAL: dict[str, dict[str, Any]] = {
         "generators": CRYSTAL_GENERATORS,
         "reference_tolerance": 0.01,
         "explore": 0,
+        "walkers": 0,
         "usual_force": 0.0,
     },
 }

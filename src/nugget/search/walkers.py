@@ -1,12 +1,14 @@
-"""Walkers on the surrogate: basin hopping at several temperatures that goes on all search long.
+"""Walkers on the surrogate: basin hopping with replica exchange, from evaluation to evaluation.
 
 A walker stands in a minimum of E − κσ. It hops: a generator disturbs its structure, the result is
-relaxed, and Metropolis' rule decides whether it stays there. All walkers hop in lockstep, each at a
-temperature of its own, and neighbours exchange their structures (replica exchange). After an
-evaluation the surface is another one: every walker is relaxed and judged on it anew.
+relaxed, and Metropolis' rule decides whether it stays there. What it climbs is the expected
+improvement EI: the chance of moving from a to b is (EI(b)/EI(a))^(1/T), so temperatures have no
+unit and fit every system. All walkers hop in lockstep, each at a temperature of its own, and
+neighbours exchange their structures. After an evaluation the surface is another one: every walker
+is relaxed and judged on it anew, and fresh candidates that are better take its place.
 
-Where the walkers stand is part of the record of every evaluation, so a search can be resumed and
-replayed to the last bit.
+Where the walkers stand is part of the record of every evaluation that they took part in, so a
+search can be resumed and replayed to the last bit.
 """
 
 from __future__ import annotations
@@ -19,15 +21,18 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats
+from nugget.evaluation.engines import engines
 from nugget.generators import Generator, Problem
 from nugget.potential.surface import Surface
+from nugget.search.config import Config
 
 if TYPE_CHECKING:
     from nugget.search.learner import Learner
 
-# Temperatures from the coldest to the hottest walker, in units of how far the median of the fresh
-# candidates lies above the lowest of them.
-_COLD, _HOT = 0.01, 0.1
+# Temperatures from the coldest to the hottest walker.
+_COLD, _HOT = 0.1, 2.0
+# Score of a structure that is known: no walker of any temperature prefers it.
+_KNOWN = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +40,14 @@ class Walk:
     """What walkers have met, and where they stand now (walkers, atoms, 3), the coldest first."""
 
     met: list[Atoms]
-    positions: Floats
+    positions: Floats | None
+
+
+def walk_always(config: Config) -> bool:
+    """Do walkers walk before every evaluation? Where one takes minutes, they are worth it."""
+    search, engine = config.search, engines().get(config.engine.name)
+    dear = engine is None or not engine.cheap
+    return bool(search.walkers) and (search.walk == "always" or (search.walk == "auto" and dear))
 
 
 def walk_on(
@@ -44,11 +56,20 @@ def walk_on(
     """Let the walkers of a search go on, on its present surface."""
     problem, search = learner.problem, learner.config.search
     assert isinstance(problem, Problem)  # the settings refuse walkers for crystals
+
+    def score(images: list[Atoms]) -> Floats:
+        energy, std = learner.predict(images)
+        scores = learner.explore_score(images, energy, std)
+        find = learner.known.find
+        found = [find(a, float(e), predicted=True) for a, e in zip(images, energy, strict=True)]
+        known = np.array([index is not None for index in found])
+        return np.where(known | ~np.isfinite(scores), _KNOWN, np.minimum(scores, _KNOWN))
+
     walkers = Walkers(
         problem,
         [made for made in learner.mixer.generators.values() if made.needs == 1],
         lambda images: learner.relaxed(images, surface),
-        lambda images: learner.score(images, *learner.predict(images)),
+        score,
         search.walkers,
         search.walker_hops,
     )
@@ -71,22 +92,20 @@ class Walkers:
     hops: int
 
     def walk(self, rng: np.random.Generator, start: Floats | None, fresh: list[Atoms]) -> Walk:
-        """Go on from where the walkers stood; `fresh` structures replace those that are lost."""
+        """Go on from where the walkers stood; better ones of the `fresh` take their places."""
         stand = [] if start is None else [self.problem.assemble(x) for x in start[: self.number]]
         for atoms in stand:
             atoms.info["generator"] = _NAME
-        here = self.relax(stand)
-        values = self.score(fresh) if fresh else np.zeros(0)
-        order = np.argsort(values, kind="stable")
-        here += [fresh[k].copy() for k in order[: self.number - len(here)]]
-        if not here:
-            return Walk([], np.zeros((0, len(self.problem.numbers), 3)))
-        spread = float(np.median(values) - values.min()) if len(values) else 0.0
-        temperatures = np.geomspace(_COLD, _HOT, len(here)) * max(spread, 1e-3)
+        met = self.relax(stand)
+        here = met + fresh
+        if not here or not self.moves:
+            return Walk(met, np.array([atoms.positions for atoms in met]) if met else start)
         scores = self.score(here)
-        met = list(here)
+        order = np.argsort(scores, kind="stable")[: self.number]
+        here, scores = [here[k] for k in order], scores[order]
+        temperatures = np.geomspace(_COLD, _HOT, len(here))
         for _ in range(self.hops):
-            met += self._hop(rng, here, scores, temperatures)
+            met = met + self._hop(rng, here, scores, temperatures)
             _exchange(rng, here, scores, temperatures)
         return Walk(met, np.array([atoms.positions for atoms in here]))
 

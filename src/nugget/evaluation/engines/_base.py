@@ -65,6 +65,7 @@ class Engine:
     vacuum : Å around structures without a cell, for codes that need one.
     code : options that name a program or a file with code; see `nugget.evaluation.trust`.
     one_k_point : the option that repeats small cells, of codes that know the Γ point only.
+    cheap : does it answer within about a second? Then searches think less before they ask it.
     forgetful : options with which a calculator that is reset keeps nothing of what it calculated.
     """
 
@@ -80,6 +81,7 @@ class Engine:
     vacuum: float | None = None
     code: tuple[str, ...] = ()
     one_k_point: str | None = None
+    cheap: bool = False
     forgetful: Options = field(default_factory=dict)
 
     def missing(self, options: Options | None = None) -> str | None:

@@ -47,11 +47,13 @@ ENGINES = (
         "effective-medium theory (ASE); Al Cu Ag Au Ni Pd Pt, for tests",
         EMT,
         settings="asap_cutoff",
+        cheap=True,
     ),
     Engine(
         "lj",
         "Lennard-Jones, no cutoff (ASE); its minima are published",
         lennard_jones,
         settings="sigma (Å), epsilon (eV), rc (Å; needed for periodic structures), smooth",
+        cheap=True,
     ),
 )

@@ -83,5 +83,6 @@ ENGINES = (
         "ase.calculators.tersoff",
         "pip install 'ase>=3.25'",
         settings="skin (Å)",
+        cheap=True,
     ),
 )

@@ -51,6 +51,7 @@ def _engine(name: str, method: str, description: str) -> Engine:
         electrons=option_names("charge", "multiplicity"),
         magmoms=True,
         one_k_point="supercell",
+        cheap=True,
         forgetful={"cache_api": False},  # else it starts from the charges of the last structure
     )
 
