@@ -105,7 +105,12 @@ class SearchConfig(Section):
     walkers: int = Field(
         20, ge=0, description="walkers that climb the expected improvement on the surrogate"
     )
-    walker_hops: int = Field(10, ge=1, description="hops of each walker per evaluation")
+    walker_hops: int = Field(
+        10,
+        ge=1,
+        description="hops of each walker per evaluation; fewer where evaluations have explored in "
+        "vain less often than that",
+    )
     walk: Literal["auto", "exploring", "always"] = Field(
         "auto",
         description="when walkers walk: exploring, when no candidate promises to be lower; always, "

@@ -68,6 +68,7 @@ class Learner:
         self.records: list[Record] = []
         self.improved: list[bool] = []  # was each of them lower than all before?
         self.stand: Floats | None = None  # where the walkers stand
+        self.explored = 0  # evaluations to explore since the last improvement
         self.meetings = Meetings(self.learned)
         self.pending: tuple[Atoms, ...] = ()  # what a learner that believes takes for known
         for record in self.learned:
@@ -112,6 +113,7 @@ class Learner:
         self.improved.append(lower)
         self.meetings.add(record)
         self.stand = self.stand if record.walkers is None else record.walkers
+        self.explored = 0 if lower else self.explored + (record.purpose == "explore")
         if not record.ok:
             # One failure may be an accident; a second one of the same structure is believed.
             (self.known if record.atoms in self._failed else self._failed).add(record.atoms)
@@ -141,8 +143,7 @@ class Learner:
     @property
     def acquisition(self) -> Acquisition:
         """What decides between candidates, once there is a model."""
-        has_members = self.potential.fitted.uncertainty.has_members
-        return choose_acquisition(self.config.search, has_members)
+        return choose_acquisition(self.config.search, self.potential.fitted.uncertainty.has_members)
 
     @property
     def best_energy(self) -> float:
@@ -190,8 +191,7 @@ class Learner:
         parents = self._parents(rng)
         surface = self.acquisition.surface(self.potential, self.bars.bold, rng, self.best_energy)
         rounds = search.explore if search.kappa else 0
-        pool: list[Atoms] = []
-        draws: list[str] = []
+        pool, draws = list[Atoms](), list[str]()
         stand: Floats | None = None
         for k in range(1, ROUNDS + 1):
             start = self.candidates(rng, parents if k % 2 else [])

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 # Temperatures from the coldest to the hottest walker.
 _COLD, _HOT = 0.1, 2.0
-# Score of a structure that is known: no walker of any temperature prefers it.
-_KNOWN = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,21 +55,24 @@ def walk_on(
     problem, search = learner.problem, learner.config.search
     assert isinstance(problem, Problem)  # the settings refuse walkers for crystals
 
-    def score(images: list[Atoms]) -> Floats:
-        energy, std = learner.predict(images)
-        scores = learner.explore_score(images, energy, std)
-        find = learner.known.find
-        found = [find(a, float(e), predicted=True) for a, e in zip(images, energy, strict=True)]
-        known = np.array([index is not None for index in found])
-        return np.where(known | ~np.isfinite(scores), _KNOWN, np.minimum(scores, _KNOWN))
+    def is_known(atoms: Atoms, energy: float) -> bool:
+        return learner.known.find(atoms, energy, predicted=True) is not None
 
+    def score(images: list[Atoms]) -> tuple[Floats, Floats]:
+        energy, std = learner.predict(images)
+        return learner.explore_score(images, energy, std), energy
+
+    hops = search.walker_hops
+    if not walk_always(learner.config):
+        hops = min(hops, 1 + learner.explored)
     walkers = Walkers(
         problem,
         [made for made in learner.mixer.generators.values() if made.needs == 1],
         lambda images: learner.relaxed(images, surface),
         score,
+        is_known,
         search.walkers,
-        search.walker_hops,
+        hops,
     )
     return walkers.walk(rng, learner.stand, fresh)
 
@@ -80,14 +81,15 @@ def walk_on(
 class Walkers:
     """How to walk: `number` walkers, `hops` each; moves are generators with one parent.
 
-    `relax` gives relaxed structures that are sensible (others are left out, `info` is kept), and
-    `score` what is minimised.
+    `relax` gives relaxed structures that are sensible (others are left out, `info` is kept),
+    `score` what is minimised and the energies, `is_known` is where no walker may stand.
     """
 
     problem: Problem
     moves: Sequence[Generator]
     relax: Callable[[list[Atoms]], list[Atoms]]
-    score: Callable[[list[Atoms]], Floats]
+    score: Callable[[list[Atoms]], tuple[Floats, Floats]]
+    is_known: Callable[[Atoms, float], bool]
     number: int
     hops: int
 
@@ -97,17 +99,27 @@ class Walkers:
         for atoms in stand:
             atoms.info["generator"] = _NAME
         met = self.relax(stand)
-        here = met + fresh
+        here, scores = self._places([*met, *fresh])
         if not here or not self.moves:
-            return Walk(met, np.array([atoms.positions for atoms in met]) if met else start)
-        scores = self.score(here)
-        order = np.argsort(scores, kind="stable")[: self.number]
-        here, scores = [here[k] for k in order], scores[order]
+            return Walk(met, start)
         temperatures = np.geomspace(_COLD, _HOT, len(here))
         for _ in range(self.hops):
             met = met + self._hop(rng, here, scores, temperatures)
             _exchange(rng, here, scores, temperatures)
         return Walk(met, np.array([atoms.positions for atoms in here]))
+
+    def _places(self, images: list[Atoms]) -> tuple[list[Atoms], Floats]:
+        """The best that are not known, the best first, with their scores."""
+        if not images:
+            return [], np.zeros(0)
+        scores, energy = self.score(images)
+        chosen: list[int] = []
+        for k in np.argsort(scores, kind="stable"):
+            if len(chosen) == self.number or not np.isfinite(scores[k]):
+                break
+            if not self.is_known(images[k], float(energy[k])):
+                chosen.append(int(k))
+        return [images[k] for k in chosen], scores[chosen]
 
     def _hop(
         self, rng: np.random.Generator, here: list[Atoms], scores: Floats, temperatures: Floats
@@ -124,11 +136,10 @@ class Walkers:
         relaxed = self.relax(trials)
         if not relaxed:
             return []
-        for atoms, score in zip(relaxed, self.score(relaxed), strict=True):
+        for atoms, score, energy in zip(relaxed, *self.score(relaxed), strict=True):
             k = atoms.info.pop("walker")
-            if np.isfinite(score) and _accepts(
-                float(draws[k]), score - scores[k], float(temperatures[k])
-            ):
+            accepted = _accepts(float(draws[k]), score - scores[k], float(temperatures[k]))
+            if accepted and not self.is_known(atoms, float(energy)):
                 here[k], scores[k] = atoms, score
         return relaxed
 
@@ -137,7 +148,7 @@ _NAME = "walkers"
 
 
 def _accepts(draw: float, rise: float, temperature: float) -> bool:
-    """Metropolis' rule."""
+    """Metropolis' rule; what has no score is refused."""
     return bool(rise <= 0.0 or draw < np.exp(-rise / temperature))
 
 
