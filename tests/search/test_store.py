@@ -193,6 +193,24 @@ def test_one_process_at_a_time(store):
     assert in_another_process(store.directory).stdout == "mine\n"
 
 
+def test_a_killed_owner_whose_child_still_holds_the_lock(store):
+    """The child inherits the lock and ends a second after its parent, which was killed."""
+    program = """
+        import fcntl, os, sys, time
+        file = open(sys.argv[1], "w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print('{"pid": %d}' % os.getpid(), file=file, flush=True)
+        if os.fork() == 0:
+            os.close(1)
+            time.sleep(1.0)
+            os._exit(0)
+        os.kill(os.getpid(), 9)
+    """
+    lock = str(store.directory / "lock")
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program), lock], check=False)
+    assert in_another_process(store.directory).stdout == "mine\n"
+
+
 def test_one_search_at_a_time_in_one_process(store):
     with (
         store.locked(),

@@ -8,13 +8,16 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from nugget.errors import NuggetError
 
 LOCK = "lock"
+_PATIENCE = 5.0  # s, with the lock of a process that is gone
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 # .PID.THREAD.partial.NAME: the name keeps its ending, from which writers tell the format.
 _PARTIAL = re.compile(r"\.(\d+)\.\d+\.partial\..+")
@@ -60,13 +63,7 @@ def locked(directory: Path) -> Iterator[None]:
     The kernel frees the lock of a killed process. Its half-written files are removed here.
     """
     with open(directory / LOCK, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            raise NuggetError(
-                f"{directory} is in use by {_owner(file.read())}: wait for it, or stop it."
-            ) from None
+        _take(file, directory)
         file.seek(0)
         file.truncate()
         json.dump({"pid": os.getpid()}, file)
@@ -75,11 +72,28 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _owner(text: str) -> str:
+def _take(file: TextIO, directory: Path) -> None:
+    """Lock the file. A child that a killed process was starting may hold it a little longer."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            pid = _owner(file.read())
+            if pid is None or _alive(pid) or time.monotonic() > end:
+                owner = "another process" if pid is None else f"process {pid}"
+                raise NuggetError(
+                    f"{directory} is in use by {owner}: wait for it, or stop it."
+                ) from None
+        time.sleep(0.05)
+
+
+def _owner(text: str) -> int | None:
     try:
-        return f"process {int(json.loads(text)['pid'])}"
+        return int(json.loads(text)["pid"])
     except (ValueError, TypeError, KeyError):
-        return "another process"
+        return None
 
 
 def _remove_stale(directory: Path) -> None:
