@@ -78,8 +78,8 @@ class Surface:
         value = found.energy
         if self.kappa != 0.0 and found.std is not None:
             value = found.energy - self.kappa * found.std
-        if found.env.has_coincident:
-            value[found.env.coincident] = np.nan
+        if len(found.coincident):
+            value[found.coincident] = np.nan
         return SurfaceValues(value, found.gradients[0], found.strains[0], found.energy, found.std)
 
     def on_cells(self, batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
