@@ -81,7 +81,8 @@ def group_rows(
         rows, zt = slice(starts[g], starts[g + 1]), _points(panels, counts, forward, g)
         squares = 0.5 * (np.sum(xs[rows] ** 2, axis=1)[:, None] + np.sum(zt**2, axis=0))
         k[rows, :count] = amplitude * _exponential(xs[rows] @ zt - squares)
-        np.add.at(sums[:, panels[g] * width :], (owner[rows], slice(count)), k[rows, :count])
+        at = panels[g] * width
+        np.add.at(sums[:, at : at + count], owner[rows], k[rows, :count])
     return sums[:, place], k, xs, owner, order, starts
 
 
