@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from nugget import CUR, SOAP, LabelNoise, NuggetError, Potential, set_threads
 from nugget._compiled import threads
-from nugget.gp._lapack import right_solve_in_place, tpmqrt, tpqrt
+from nugget._compiled.lapack import right_solve_in_place, tpmqrt, tpqrt
 from nugget.gp.linalg import stacked_qr, update_qr
 from nugget.relax import relax
 from nugget.relax.run import _groups

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.lapack import tpmqrt, tpqrt
 from nugget._compiled.threads import each
 from nugget.errors import NuggetError
-from nugget.gp._lapack import tpmqrt, tpqrt
 
 # Relative to θ₀. Below BENIGN the jitter is far under any label noise and goes unmentioned.
 LADDER = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)

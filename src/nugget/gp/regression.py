@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 
 from nugget._compiled.arrays import Bools, Floats, Ints
+from nugget._compiled.lapack import right_solve_in_place
 from nugget._compiled.threads import each
 from nugget.errors import NuggetError
 from nugget.gp._growth import border, grow_cholesky
-from nugget.gp._lapack import right_solve_in_place
 from nugget.gp._store import RowStore
 from nugget.gp.labels import ENERGY, FORCE, Labels
 from nugget.gp.linalg import cholesky, right_solve, solve, stacked_qr, update_qr
