@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--predict", type=int, default=20000)
+    parser.add_argument("--out", default="large_fit", help="name of the file of results")
     chosen = parser.parse_args()
     images = labelled(chosen.structures)
 
@@ -109,7 +110,7 @@ def main() -> None:
             "predict_gb": (memory() - before) / 1e3,
         }
     common.table("A large fit", list(result), [list(result.values())])
-    common.save("large_fit", result)
+    common.save(chosen.out, result)
 
 
 if __name__ == "__main__":

@@ -82,9 +82,20 @@ def ask(python: Path, who: str, against: str, data: Path, log: Path) -> dict[str
     return found
 
 
-def compare(pythons: dict[str, Path], rounds: int, out: Path) -> list[dict[str, Any]]:
-    results = []
+def kept(chosen: list[str]) -> list[dict[str, Any]]:
+    """Rows of an earlier run, of systems that are not measured now."""
+    path = common.RESULTS / "peers_materials.json"
+    rows = json.loads(path.read_text())["results"] if path.exists() else []
+    return [row for row in rows if row["system"] not in chosen]
+
+
+def compare(
+    pythons: dict[str, Path], rounds: int, out: Path, chosen: list[str]
+) -> list[dict[str, Any]]:
+    results = kept(chosen)
     for name, make in SYSTEMS.items():
+        if name not in chosen:
+            continue
         data = out / "data.extxyz"
         write(data, labelled(make()))
         for peer, python in pythons.items():
@@ -109,11 +120,12 @@ def main() -> None:
     parser.add_argument("--agox", type=Path, help="python of the environment of AGOX")
     parser.add_argument("--gap", type=Path, help="python of the environment of quippy-ase")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--system", choices=list(SYSTEMS), action="append", help="this one only")
     options = parser.parse_args()
     named = {"agox": options.agox, "gap": options.gap}
     pythons = {name: path.absolute() for name, path in named.items() if path is not None}
     with tempfile.TemporaryDirectory() as folder:
-        results = compare(pythons, options.rounds, Path(folder))
+        results = compare(pythons, options.rounds, Path(folder), options.system or list(SYSTEMS))
     rows = [
         [r["system"], r["peer"]]
         + [

@@ -156,6 +156,13 @@ def test_options_reach_the_settings():
     )
 
 
+def test_threads_do_not_change_a_bit_of_a_search():
+    more = ("--candidates", 12, "--budget", 4, "--set", "search.initial=2")
+    nugget("search", "Au6", *SMALL, *more, "--threads", 2)
+    nugget("search", "--replay", "runs/Au6-seed0")
+    nugget("search", "--replay", "runs/Au6-seed0", "--threads", 3)
+
+
 def test_a_reference_ends_the_search():
     """Three atoms in a triangle are soon found; the copy in the directory keeps it whole."""
     triangle = gold_cluster(3, 0, rattle=0.0)

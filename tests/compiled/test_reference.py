@@ -23,6 +23,8 @@ from nugget.gp.kernels._fused import value_and_grad
 from nugget.gp.kernels._loops import (
     all_equal,
     ascends,
+    group_rows,
+    group_rows_vjp,
     kernel_rows,
     kernel_rows_vjp,
     scaled,
@@ -89,6 +91,22 @@ def test_kernel_rows_vjp(m: int, offsets: list[int], n_cotangents: int):
     for f in FEATURES:
         weights, pack = r(size=(n_cotangents, last, m)), rows(f, m, n)[2]
         compare(kernel_rows_vjp, r(size=(n, m)), r(size=(n, f)), np.array(offsets), weights, *pack)
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("m", [5, 13, 30])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_rows_of_all_groups(m: int, offsets: list[int], groups: int):
+    x, group, pack = rows(3, m, offsets[-1], groups)
+    weights = np.random.default_rng(m).normal(size=(2, len(offsets) - 1, m))
+    for mine in (group, group + 1):  # the second time the last group has no inducing points
+        found = group_rows(x, mine, np.array(offsets), *pack)
+        wanted = group_rows.reference(x, mine, np.array(offsets), *pack)
+        for a, b in zip(found[:1] + found[2:], wanted[:1] + wanted[2:], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)  # k is padded: not compared
+        back = group_rows_vjp(weights, *found[1:], *pack)
+        expected = group_rows_vjp.reference(weights, *wanted[1:], *pack)
+        np.testing.assert_allclose(back, expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("q", [0, 1, 7, 45])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
+from threading import Event
 
 import numpy as np
 import pytest
 from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
+from scipy.linalg import lapack
 
 from nugget import CUR, SOAP, LabelNoise, NuggetError, Potential, set_threads
 from nugget._compiled import threads
+from nugget._compiled.lapack import right_solve_in_place, tpmqrt, tpqrt
 from nugget.gp.linalg import stacked_qr, update_qr
 from nugget.relax import relax
+from nugget.relax.run import _groups
+from nugget.relax.springs import Springs
+from nugget.relax.surfaces import concurrent, on_calculator
 from nugget.structures.batch import as_batch
 
 
@@ -116,3 +123,48 @@ def test_errors_come_out():
 
     with pytest.raises(NuggetError, match="slice 0"):
         threads.each(fails, range(2), 2)
+
+
+def test_a_late_helper_is_not_waited_for():
+    """The owner takes all items that helpers leave: a helper that sleeps holds nothing up."""
+    asleep, done = Event(), []
+    helper = threads._helpers(os.getpid(), 2)[0]
+    helper.put(lambda: asleep.wait(20.0) and None)
+    assert threads.each(lambda k: done.append(k) or k, range(5), 2) == [0, 1, 2, 3, 4]
+    asleep.set()
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_groups_of_a_relaxation_hold_every_structure_once():
+    for structures, cores in ((0, 2), (1, 2), (7, 2), (30, 2), (200, 3)):
+        groups = _groups(structures, cores)
+        assert sorted(np.concatenate([np.zeros(0, int), *groups])) == list(range(structures))
+        assert all(len(group) for group in groups)
+
+
+def test_a_calculator_is_not_asked_by_two_threads():
+    pairs, one = np.array([[0, 1]]), fitted(1, members=10).lcb(1.0)
+    assert concurrent(one)
+    assert concurrent(Springs(one, pairs, np.ones(1), 1.0))
+    assert not concurrent(Springs(on_calculator(EMT()), pairs, np.ones(1), 1.0))
+    assert not concurrent(on_calculator(EMT()))
+
+
+def test_routines_without_the_lock_are_those_of_scipy():
+    rng = np.random.default_rng(2)
+    r, b = np.asfortranarray(np.triu(rng.normal(size=(9, 9)))), rng.normal(size=(30, 9))
+    theirs, v, t, _ = lapack.dtpqrt(0, 4, r, b)
+    ours, place = r.copy(order="F"), np.asfortranarray(b)
+    own_t, info = tpqrt(ours, place, 4)
+    assert info == 0
+    for x, y in ((theirs, ours), (v, place)):  # T has places that nobody writes to
+        np.testing.assert_array_equal(x, y)
+    z, rhs = rng.normal(size=(9, 1)), rng.normal(size=(30, 1))
+    wanted, _, _ = lapack.dtpmqrt(0, v, t, z, rhs, side="L", trans="T")
+    assert tpmqrt(place, own_t, z, rhs) == 0
+    np.testing.assert_array_equal(wanted, z)
+    room = rng.normal(size=(30, 12))
+    rows = room[:, :9]  # with gaps between rows
+    wanted = np.linalg.solve(r.T, rows.T).T
+    right_solve_in_place(rows, r)
+    np.testing.assert_allclose(rows, wanted, rtol=1e-9)

@@ -12,8 +12,8 @@ from nugget.descriptors.soap import SOAP
 from nugget.descriptors.unit_length import UnitLength
 from nugget.errors import NuggetError
 from nugget.gp.inducing import PivotedCholesky
-from nugget.gp.kernels import RBF
-from nugget.gp.kernels.sum_kernel import SumKernel
+from nugget.gp.kernels import RBF, Inducing
+from nugget.gp.kernels.sum_kernel import SumInducing, SumKernel
 from nugget.gp.points import Points
 from nugget.gp.uncertainty import ProjectedProcess
 from nugget.potential.gradient_check import check_gradients
@@ -44,6 +44,20 @@ def test_rows_are_the_sums_of_the_parts(groups: int) -> None:
     np.testing.assert_allclose(KERNEL.gram(z, gz), plain(z, gz, z, gz), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(KERNEL.matrix(p.x, p.group, z, gz), expected, atol=1e-14)
     assert KERNEL.amplitude == 2.5
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_all_groups_at_once_are_the_blocks_one_by_one(groups: int) -> None:
+    p, rng = points(groups), np.random.default_rng(2)
+    inducing = KERNEL.inducing(p.x[::2] + 0.1, p.group[::2])
+    assert isinstance(inducing, SumInducing)
+    m, coefficients = len(inducing), np.array([[1.0, 0.0], [1.0, -2.0]])
+    columns = rng.normal(size=(3, m)), rng.normal(size=3)
+    args = p, np.array([4, 5]), rng.normal(size=m), coefficients, columns
+    for a, b in zip(
+        inducing.value_and_grad(*args), Inducing.value_and_grad(inducing, *args), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("groups", [1, 2])

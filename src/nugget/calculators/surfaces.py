@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["LCBCalculator", "NuggetCalculator", "UncertaintyWarning", "attach_uncertainties"]
 
 UNCERTAINTIES = (*PER_STRUCTURE, *PER_ATOM)
+_OF_ATOMS = {"energies", *PER_ATOM}
+_STATE = ("positions", "numbers", "cell", "pbc")  # what energies depend on
+
+
+def _bytes(atoms: Atoms, name: str) -> bytes:
+    if name == "cell":
+        return bytes(atoms.cell.array)
+    return bytes(atoms.pbc if name == "pbc" else atoms.arrays[name])
 
 
 class UncertaintyWarning(UserWarning):
@@ -55,6 +63,13 @@ class _Calculator(Calculator):
         self.uncertainties = tuple(uncertainties)
         self.verlet = Verlet(potential.descriptor.cutoff, skin)
         self._warned = False
+        self._kept: Atoms | None = None
+
+    def check_state(self, atoms: Atoms, tol: float = 0.0) -> list[str]:
+        """What has changed, to the last bit; ASE's comparison takes longer than a prediction."""
+        if self.atoms is None:
+            return list(all_changes)
+        return [name for name in _STATE if _bytes(self.atoms, name) != _bytes(atoms, name)]
 
     def calculate(
         self,
@@ -62,7 +77,7 @@ class _Calculator(Calculator):
         properties: list[str] | None = None,
         system_changes: list[str] = all_changes,
     ) -> None:
-        super().calculate(atoms, properties, system_changes)
+        self._keep(atoms, system_changes)
         assert self.atoms is not None
         asked = {*(properties or ()), *self.uncertainties}
         if self.warn_above is not None:
@@ -74,6 +89,16 @@ class _Calculator(Calculator):
         results["free_energy"] = results["energy"]
         # Merged: asking later for the uncertainty of the same structure keeps what is known.
         self.results = {**self.results, **results} if not system_changes else results
+
+    def _keep(self, atoms: Atoms | None, system_changes: list[str]) -> None:
+        """A copy of the atoms in `self.atoms`; where they only moved, the last copy moves too."""
+        if atoms is None:
+            return
+        if self._kept is not None and system_changes == ["positions"]:
+            self._kept.arrays["positions"][...] = atoms.arrays["positions"]
+        else:
+            self._kept = atoms.copy()
+        self.atoms = self._kept
 
     def _evaluate(self, batch: Batch, asked: set[str]) -> dict[str, Any]:
         raise NotImplementedError
@@ -93,6 +118,8 @@ class _Calculator(Calculator):
 
 class NuggetCalculator(_Calculator):
     """The mean surface. Energy, forces and (where there is a volume) stress come together.
+
+    Energies of single atoms are made when they are asked for.
 
     Parameters
     ----------
@@ -124,14 +151,15 @@ class NuggetCalculator(_Calculator):
             MEAN,
             std="energy_uncertainty" in asked,
             pairs=self.verlet.pairs(batch),
-            keep_rows=True,
+            keep_rows=not asked.isdisjoint(_OF_ATOMS),  # takes time: only when it is asked for
         )
         results: dict[str, Any] = {
             "energy": float(found.energy[0]),
-            "energies": found.local_energies(),
             "forces": -found.gradients[0],
             **_stress(found.strains[0], batch),
         }
+        if found.rows is not None:
+            results["energies"] = found.local_energies()
         if found.std is not None:
             results["energy_uncertainty"] = float(found.std[0])
         if "energies_uncertainty" in asked:
@@ -177,6 +205,6 @@ class LCBCalculator(_Calculator):
 
 def _stress(strain: Floats, batch: Batch) -> dict[str, Floats]:
     """Stress in Voigt's order, if the cell has a volume to divide by."""
-    if abs(np.linalg.det(batch.cells[0])) < 1e-9:
+    if not batch.cells.any() or abs(np.linalg.det(batch.cells[0])) < 1e-9:
         return {}
     return {"stress": voigt_stress(strain, batch)[0]}

@@ -37,6 +37,7 @@ def search(
     pressure: opt.Pressure = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
+    threads: opt.Threads = 1,
     live: opt.Live = True,
     json: opt.Json = False,
 ) -> None:
@@ -50,6 +51,7 @@ def search(
         nugget search --resume runs/Au20-seed0
         nugget search --resume runs/Au20-seed0 --budget 300
         nugget search Au20 --in-flight 4
+        nugget search Au20 --threads 2
         nugget search --replay runs/Au20-seed0
         nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
         nugget search SiC --crystal --units 1-4 --engine tersoff
@@ -67,6 +69,7 @@ def search(
     `nugget init` writes a file with all settings; a search of a surface or a
     bulk needs one.
     """
+    from nugget import set_threads
     from nugget.cli._hull import draw_hull
     from nugget.cli._search import begin, compare, follow, read_settings, report_of, summarise
     from nugget.errors import NuggetError
@@ -93,6 +96,7 @@ def search(
     }
     changed = {key: value for key, value in (changed | absolute).items() if value is not None}
     changed |= dict(setting(text) for text in settings or [])
+    set_threads(threads)  # no setting: it changes no bit of the search
     if replay is not None:
         if target is not None or resume is not None or out is not None or changed:
             raise NuggetError(

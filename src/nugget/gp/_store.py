@@ -21,6 +21,18 @@ class RowStore:
         self.used = (rows.shape[0], rows.shape[1])
         self.buffer[: self.used[0], : self.used[1]] = rows
 
+    @classmethod
+    def blank(cls, p: int, m: int) -> RowStore:
+        """Rows (p, m) that are still to be written, into `rows`."""
+        store = cls(np.empty((0, m)), (p, m))
+        store.used = (p, m)
+        return store
+
+    @property
+    def rows(self) -> Floats:
+        """The rows (p, m) that are in use."""
+        return self.buffer[: self.used[0], : self.used[1]]
+
     def append(self, at: tuple[int, int], rows: Floats | None, columns: Floats | None) -> RowStore:
         p, m = at
         need = (

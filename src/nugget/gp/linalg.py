@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.lapack import tpmqrt, tpqrt
 from nugget._compiled.threads import each
 from nugget.errors import NuggetError
 
@@ -65,10 +66,9 @@ def update_qr(r: Floats, z: Floats, rows: Floats, rhs: Floats) -> tuple[Floats, 
     with_rhs = z.shape[1] > 0
     for start in range(0, rows.shape[0], _CHUNK):
         part = np.array(rows[start : start + _CHUNK], order="F")
-        r, v, t, info = lapack.dtpqrt(0, min(_PANEL, m), r, part, overwrite_a=1, overwrite_b=1)
+        t, info = tpqrt(r, part, _PANEL)
         if with_rhs and not info:
-            b = np.array(rhs[start : start + _CHUNK], order="F")
-            z, _, info = lapack.dtpmqrt(0, v, t, z, b, side="L", trans="T", overwrite_a=1)
+            info = tpmqrt(part, t, z, np.array(rhs[start : start + _CHUNK], order="F"))
         if info:
             raise NuggetError("The QR factorisation failed; check the labels for NaN.")
     return r, z
@@ -82,8 +82,8 @@ def stacked_qr(
     The halves' triangles are merged in the end, which costs a twelfth for p = 6m.
     """
     m, p = r.shape[0], rows.shape[0]
-    half = p // 2 // _CHUNK * _CHUNK
-    if p < 4 * m or not half:
+    half = p // 2
+    if p < 4 * m or half < _CHUNK:
         return update_qr(r, z, rows, rhs)
     starts = [
         (r, z, rows[:half], rhs[:half]),
@@ -95,10 +95,10 @@ def stacked_qr(
 
 def merged_qr(r: Floats, z: Floats, lower: Floats, rest: Floats) -> tuple[Floats, Floats]:
     """R and Qᵀ·rhs of two triangles, one below the other."""
-    m = r.shape[0]
-    r, v, t, info = lapack.dtpqrt(m, min(_PANEL, m), r, lower, overwrite_a=1, overwrite_b=1)
+    r, z, lower, rest = (np.array(a, order="F") for a in (r, z, lower, rest))
+    t, info = tpqrt(r, lower, _PANEL, triangular=True)
     if z.shape[1] and not info:
-        z, _, info = lapack.dtpmqrt(m, v, t, z, rest, side="L", trans="T", overwrite_a=1)
+        info = tpmqrt(lower, t, z, rest, triangular=True)
     if info:
         raise NuggetError("The QR factorisation failed; check the labels for NaN.")
     return r, z

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from nugget._compiled.arrays import Bools, Floats, Ints
+from nugget._compiled.lapack import right_solve_in_place
 from nugget._compiled.threads import each
 from nugget.errors import NuggetError
 from nugget.gp._growth import border, grow_cholesky
@@ -24,7 +25,7 @@ from nugget.gp._store import RowStore
 from nugget.gp.labels import ENERGY, FORCE, Labels
 from nugget.gp.linalg import cholesky, right_solve, solve, stacked_qr, update_qr
 
-_ROWS = 1024  # label rows that are whitened together
+_ROWS = 256  # label rows that are whitened together
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class SparseRegression:
             jitter=jitter,
             _store=RowStore(np.empty((0, m))),
         )
-        return start._with_rows(labels, RowStore(whiten(labels, upper, threads)), threads)
+        store = RowStore.blank(len(labels), m)
+        whiten(labels, upper, threads, store.rows)
+        return start._with_rows(labels, store, threads)
 
     @property
     def n_inducing(self) -> int:
@@ -270,14 +273,24 @@ class SparseRegression:
         return regression
 
 
-def whiten(labels: Labels, upper: Floats, threads: int | None = None) -> Floats:
-    """B = Σ^{-1/2}AU⁻¹ of new labels."""
-    rows = labels.rows / labels.noise[:, None]
-    finite = np.isfinite(rows).all(axis=1)
-    if not np.all(finite):
-        row = int(np.flatnonzero(~finite)[0])
-        raise NuggetError(f"Label row {row} holds NaN or infinity; check its features.")
-    pieces = [rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS)]
-    if len(pieces) < 2:
-        return right_solve(rows, upper)
-    return np.concatenate(each(lambda piece: right_solve(piece, upper), pieces, threads))
+def whiten(
+    labels: Labels, upper: Floats, threads: int | None = None, out: Floats | None = None
+) -> Floats:
+    """B = Σ^{-1/2}AU⁻¹ of new labels, written into `out` if it is given."""
+    target = np.empty(labels.rows.shape) if out is None else out
+
+    def piece(start: int) -> None:
+        rows = slice(start, start + _ROWS)
+        part = target[rows]
+        np.divide(labels.rows[rows], labels.noise[rows, None], out=part)
+        finite = np.isfinite(part.sum(axis=1))  # a quick look; a sum may overflow
+        if not np.all(finite):
+            for row in np.flatnonzero(~finite):
+                if not np.isfinite(part[row]).all():
+                    raise NuggetError(
+                        f"Label row {start + row} holds NaN or infinity; check its features."
+                    )
+        right_solve_in_place(part, upper)
+
+    each(piece, range(0, len(labels), _ROWS), threads)
+    return target

@@ -49,30 +49,37 @@ def scatter(
     out: Floats,
     sheared: Floats,
 ) -> None:
-    """out[b] += line and out[a] −= line for the pair (a, b), line = (J·z̃ − J·x̃)·g·scale."""
+    """out[b] += line and out[a] −= line for the pair (a, b), line = (J·z̃ − J·x̃)·g·scale.
+
+    Sums are kept without gaps between a block's columns, and spread to all columns in the end.
+    """
     n_columns = len(columns)
-    whole = n_columns == out.shape[2]
     line = np.empty(n_columns)
+    rows = np.zeros((len(out), 3, n_columns))
+    by_strain = np.zeros((len(sheared), 3, 3, n_columns))
     for p in range(len(centre)):
         a, b = centre[p], neighbour[p]
         kernel = slopes[local[p]]
         for axis in range(3):
-            source = product[p, axis]
-            offset = own[p, axis]
+            source, offset = product[p, axis], own[p, axis]
+            to_b, to_a = rows[b, axis], rows[a, axis]
             for q in range(n_columns):
                 line[q] = (source[q] - offset) * kernel[q] * scale
-            if whole:
-                to_b = out[b, axis]
-                to_a = out[a, axis]
-                for q in range(n_columns):
-                    to_b[q] += line[q]
-                    to_a[q] -= line[q]
-            else:
-                for q in range(n_columns):
-                    out[b, axis, columns[q]] += line[q]
-                    out[a, axis, columns[q]] -= line[q]
+            for q in range(n_columns):
+                to_b[q] += line[q]
+            for q in range(n_columns):
+                to_a[q] -= line[q]
             if len(sheared) > 0:
                 for other in range(3):
-                    d = vector[p, other]
+                    target, d = by_strain[owner[a], axis, other], vector[p, other]
                     for q in range(n_columns):
-                        sheared[owner[a], axis, other, columns[q]] += line[q] * d
+                        target[q] += line[q] * d
+    for atom in range(len(out)):
+        for axis in range(3):
+            for q in range(n_columns):
+                out[atom, axis, columns[q]] += rows[atom, axis, q]
+    for s in range(len(sheared)):
+        for axis in range(3):
+            for other in range(3):
+                for q in range(n_columns):
+                    sheared[s, axis, other, columns[q]] += by_strain[s, axis, other, q]

@@ -12,12 +12,13 @@ from nugget._compiled.arrays import Floats, Ints
 from nugget._compiled.threads import each
 from nugget.descriptors.base import Environments
 from nugget.gp.kernels import Inducing, Kernel, KernelRows
-from nugget.gp.labels import FORCE, STRESS, Labels
+from nugget.gp.labels import ENERGY, FORCE, STRESS, Labels
 from nugget.gp.points import Points
 from nugget.gp.regression import SparseRegression
 from nugget.potential._gradient_loops import scatter
 from nugget.potential.priors import Prior
 from nugget.potential.training import Training
+from nugget.structures.batch import offsets_of
 from nugget.structures.labels import VOIGT
 
 if TYPE_CHECKING:
@@ -46,36 +47,46 @@ def label_rows(
     before = prior.evaluate(batch, env.pairs)
     points = Points(env.values, batch.offsets, env.species)
     y = training.energy - np.add.reduceat(before.energies, batch.offsets[:-1])
-    energies = Labels.energies(_kernel_sums(inducing, points), y, noise, batch.sizes.astype(float))
+    sums = _kernel_sums(inducing, points, threads)
+    energies = Labels.energies(sums, y, noise, batch.sizes.astype(float))
     has_forces, has_stress = training.has_forces, training.has_stress
     if not (has_forces.any() or has_stress.any()):
         return energies
     slope = np.zeros_like(batch.positions) if before.gradient is None else before.gradient
     strained = np.zeros((len(batch), 3, 3)) if before.strain is None else before.strain
+    kinds = [ENERGY, FORCE, STRESS]
+    lengths = np.stack([np.ones(len(batch)), 3 * batch.sizes * has_forces, 6 * has_stress], axis=1)
+    lengths = lengths.astype(np.int64)
+    ends, m = offsets_of(lengths.sum(axis=1)), len(inducing)
+    rows, y = np.empty((int(ends[-1]), m)), np.empty(int(ends[-1]))
     done = count(1)
 
-    def rows_of(s: int) -> list[Labels]:
-        parts = [_one(energies, s)]
-        if has_forces[s] or has_stress[s]:
-            rows = inducing.forward(points.select([s]))
-            one = env.select(np.array([s]))
-            grad, strain = gradient_rows(one, rows, strain=bool(has_stress[s]))
-        if has_forces[s]:
+    def fill(s: int) -> None:
+        """Rows and labels of one structure; every structure has a place of its own."""
+        places = np.split(np.arange(ends[s], ends[s + 1]), np.cumsum(lengths[s])[:2])
+        energy, forces, stress = places
+        rows[energy], y[energy] = energies.rows[s], energies.y[s]
+        if len(forces) or len(stress):
+            found = inducing.forward(points.select([s]))
+            grad, strain = gradient_rows(env.select(np.array([s])), found, strain=has_stress[s])
+        if len(forces):
             atoms = slice(batch.offsets[s], batch.offsets[s + 1])
-            labels = (training.forces[atoms] + slope[atoms]).ravel()
-            parts.append(_plain(-grad.reshape(-1, len(inducing)), labels, force_noise, FORCE))
-        if has_stress[s] and strain is not None:
+            np.negative(grad.reshape(-1, m), out=rows[forces[0] : forces[-1] + 1])
+            y[forces] = (training.forces[atoms] + slope[atoms]).ravel()
+        if len(stress) and strain is not None:
             volume = abs(np.linalg.det(batch.cells[s]))
             voigt = np.stack([0.5 * (strain[0, a, b] + strain[0, b, a]) for a, b in VOIGT])
             known = np.array([0.5 * (strained[s, a, b] + strained[s, b, a]) for a, b in VOIGT])
-            labels = training.stress[s] - known / volume
-            parts.append(_plain(voigt / volume, labels, force_noise / _STRESS_AREA, STRESS))
+            rows[stress], y[stress] = voigt / volume, training.stress[s] - known / volume
         if progress is not None:
             progress(next(done), len(batch))
-        return parts
 
-    found = each(rows_of, range(len(batch)), threads)
-    return Labels.concatenate([part for parts in found for part in parts])
+    each(fill, range(len(batch)), threads)
+    kind = np.repeat(np.tile(kinds, len(batch)), lengths.ravel())
+    levels = np.array([0.0, force_noise, force_noise / _STRESS_AREA])[kind]
+    sizes = np.repeat(batch.sizes, np.diff(ends)).astype(float)
+    levels[kind == ENERGY] = energies.noise
+    return Labels(rows, y, levels, np.where(kind == ENERGY, sizes, 0.0), kind)
 
 
 def grown(
@@ -92,25 +103,15 @@ def grown(
     return kernel.inducing(*every), old.regression.add_inducing(k_new, rows)
 
 
-def _one(labels: Labels, row: int) -> Labels:
-    r = slice(row, row + 1)
-    return Labels(labels.rows[r], labels.y[r], labels.noise[r], labels.count[r], labels.kind[r])
-
-
-def _plain(rows: Floats, y: Floats, noise: float, kind: int) -> Labels:
-    p = len(y)
-    return Labels(rows, y, np.full(p, noise), np.zeros(p), np.full(p, kind))
-
-
-def _kernel_sums(inducing: Inducing, points: Points) -> Floats:
+def _kernel_sums(inducing: Inducing, points: Points, threads: int | None) -> Floats:
     """Kernel sums of all structures, in pieces that fit the cache."""
-    step = max(2**22 // (len(inducing) * max(int(points.sizes.max()), 1)), 1)
-    starts = range(0, len(points), step)
-    pieces = [
-        inducing.forward(points.select(np.arange(a, min(a + step, len(points))))).k_sum
-        for a in starts
-    ]
-    return np.concatenate(pieces)
+    step = max(2**20 // (len(inducing) * max(int(points.sizes.max()), 1)), 1)
+
+    def piece(start: int) -> Floats:
+        some = points.select(np.arange(start, min(start + step, len(points))))
+        return inducing.forward(some).k_sum
+
+    return np.concatenate(each(piece, range(0, len(points), step), threads))
 
 
 def gradient_rows(

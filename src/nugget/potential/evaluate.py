@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
+from nugget._compiled.arrays import Floats, Ints
 from nugget.descriptors.base import Environments
 from nugget.errors import NuggetError
 from nugget.gp.kernels import KernelRows
 from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.points import Points
 from nugget.gp.uncertainty.base import derivative_std
+from nugget.potential._whole import Constants, constants, whole_value_and_grad
 from nugget.potential.design import gradient_rows, prior_force_variance
 from nugget.potential.priors import PriorValues
 from nugget.structures.batch import Batch
 from nugget.structures.labels import VOIGT
-from nugget.structures.neighbours import Pairs
+from nugget.structures.neighbours import Pairs, find_pairs
 
 if TYPE_CHECKING:
     from nugget.potential.potential import Fit, Potential
@@ -30,26 +31,36 @@ MEAN = np.array([[1.0, 0.0]])
 STD = np.array([[0.0, 1.0]])
 MEAN_AND_STD = np.concatenate([MEAN, STD])
 NO_GRADIENT = np.empty((0, 2))
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 class Evaluation(NamedTuple):
     """A potential on a batch: values, and one gradient per row of coefficients."""
 
     potential: Potential
-    env: Environments
+    batch: Batch
+    environments: Environments | None  # None after one compiled call for everything
     rows: KernelRows | None  # kept when asked for, or when there was no gradient to make
-    prior: PriorValues
+    prior: PriorValues | None  # likewise
     energy: Floats  # (B,)
     std: Floats | None  # (B,)
     gradients: Floats  # (R, N, 3) by positions
     strains: Floats  # (R, B, 3, 3) by strain
 
     @property
-    def batch(self) -> Batch:
-        return self.env.batch
+    def env(self) -> Environments:
+        assert self.environments is not None, "evaluate with keep_rows=True"
+        return self.environments
+
+    @property
+    def coincident(self) -> Ints:
+        """Structures in which two atoms sit on top of each other."""
+        env = self.environments
+        return env.coincident if env is not None and env.has_coincident else _NONE
 
     def local_energies(self) -> Floats:
         """Energies of the atoms (N,)."""
+        assert self.prior is not None
         return self._rows.k @ self._fit.regression.alpha + self.prior.energies
 
     def local_std(self) -> Floats:
@@ -109,6 +120,12 @@ def value_and_grad(
     """
     fit = potential.fitted
     alpha, shift = (fit.regression.alpha, 0.0) if member is None else member
+    if len(coefficients) and not keep_rows:
+        known = constants(potential)
+        if known is not None:
+            found = _at_once(known, potential, batch, alpha, shift, coefficients, std, pairs)
+            if found is not None:
+                return found
     env = potential.descriptor.compute(batch, pairs, strict=strict)
     prior = fit.prior.evaluate(batch, env.pairs)
     rows = None
@@ -129,7 +146,29 @@ def value_and_grad(
     energy += prior.totals(batch)
     if shift:
         energy += shift * batch.sizes
-    return Evaluation(potential, env, rows, prior, energy, deviation, gradients, strains)
+    return Evaluation(potential, batch, env, rows, prior, energy, deviation, gradients, strains)
+
+
+def _at_once(
+    known: Constants, potential: Potential, batch: Batch, alpha: Floats, shift: float,
+    coefficients: Floats, std: bool, pairs: Pairs | None,
+) -> Evaluation | None:  # fmt: skip
+    """`value_and_grad` in one compiled call; None if anything is unusual."""
+    if pairs is None and not known.species_only:
+        pairs = find_pairs(batch, potential.descriptor.cutoff)
+    found = whole_value_and_grad(known, batch, alpha, coefficients, std, pairs)
+    if found is None:
+        return None
+    energy, deviation, gradients, strains = found
+    if not known.species_only:
+        prior = potential.fitted.prior.evaluate(batch, pairs)
+        _add_prior(prior, coefficients, gradients, strains)
+        energy += prior.totals(batch)
+    if shift:
+        energy += shift * batch.sizes
+    return Evaluation(
+        potential, batch, None, None, None, energy, deviation if std else None, gradients, strains
+    )
 
 
 def environment_points(env: Environments) -> Points:

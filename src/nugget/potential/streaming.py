@@ -92,13 +92,14 @@ def _sample(potential: Potential, training: Training) -> Points:
 
 
 def _ends(training: Training) -> list[int]:
-    """Where pieces of about _ROWS labels begin and end."""
+    """Where pieces of equal size begin and end, with _ROWS labels or less."""
     rows: Ints = np.cumsum(
         1 + 3 * training.batch.sizes * training.has_forces + 6 * training.has_stress
     )
-    ends, start = [0], 0
+    pieces = 2 * -(-int(rows[-1]) // (2 * _ROWS))  # an even number, for two cores
+    size, ends, start = -(-int(rows[-1]) // pieces), [0], 0
     while ends[-1] < len(rows):
-        end = max(int(np.searchsorted(rows, start + _ROWS, side="right")), ends[-1] + 1)
+        end = max(int(np.searchsorted(rows, start + size, side="right")), ends[-1] + 1)
         ends.append(end)
         start = int(rows[end - 1])
     return ends

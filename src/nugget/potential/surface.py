@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
-from nugget._compiled.threads import each
+from nugget._compiled.threads import each, free
 from nugget.potential.evaluate import value_and_grad
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.neighbours import Pairs, Verlet
@@ -41,6 +41,8 @@ class Surface:
     kappa: float = 0.0
     member: tuple[Floats, float] | None = None
     threads: int | None = None  # cores to use; 0: all, None: as `nugget.set_threads` says
+
+    concurrent: ClassVar[bool] = True  # evaluators share nothing that changes
 
     @cached_property
     def _coefficients(self) -> Floats:
@@ -76,8 +78,8 @@ class Surface:
         value = found.energy
         if self.kappa != 0.0 and found.std is not None:
             value = found.energy - self.kappa * found.std
-        if found.env.has_coincident:
-            value[found.env.coincident] = np.nan
+        if len(found.coincident):
+            value[found.coincident] = np.nan
         return SurfaceValues(value, found.gradients[0], found.strains[0], found.energy, found.std)
 
     def on_cells(self, batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
@@ -110,7 +112,9 @@ class SurfaceEvaluator:
             self.atoms = self.whole.atoms_of(active)
             self.batch = self.whole.select(active)
         batch = self.batch.with_positions(positions[self.atoms])
-        pairs, slices = self.verlet.pairs(batch), batch.slices(self.rows)
+        # Results do not depend on the slices. Without a second thread small ones cost time only.
+        rows = self.rows if free(self.surface.threads) > 1 else 4 * self.rows
+        pairs, slices = self.verlet.pairs(batch), batch.slices(rows)
         if len(slices) == 1:
             found = self.surface.evaluate(batch, pairs, strict=False)
             return found.value, found.gradient

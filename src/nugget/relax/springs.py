@@ -9,7 +9,7 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats, Ints
-from nugget.relax.surfaces import BatchEvaluator, BatchSurface, PlainSurface, start
+from nugget.relax.surfaces import BatchEvaluator, BatchSurface, PlainSurface, concurrent, start
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,15 @@ class Springs:
     pairs: Ints
     lengths: Floats
     stiffness: float  # eV/Å²
+
+    @property
+    def concurrent(self) -> bool:
+        return concurrent(self.surface)
+
+    @property
+    def threads(self) -> int | None:
+        threads: int | None = getattr(self.surface, "threads", None)
+        return threads
 
     def start(self, images: Sequence[Atoms]) -> BatchEvaluator:
         """For optimisers: all images have the same number of atoms."""

@@ -55,6 +55,14 @@ def start(surface: PlainSurface | BatchSurface, images: Sequence[Atoms]) -> Batc
     return ImageEvaluator(surface, images)
 
 
+def concurrent(surface: PlainSurface | BatchSurface) -> bool:
+    """Whether several evaluators of this surface may work at the same time.
+
+    A surface says so by an attribute of this name; a calculator may not be asked by two threads.
+    """
+    return bool(getattr(surface, "concurrent", False))
+
+
 def on_calculator(calculator: Any) -> PlainSurface:
     """An ASE calculator's energy surface, one structure after the other."""
 

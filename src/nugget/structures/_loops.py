@@ -63,3 +63,13 @@ def _volume(cell: Floats, pbc: Bools) -> float:
                     edge[k, axis] /= length
             volume *= length
     return volume if np.isfinite(volume) else -1.0
+
+
+@njit
+def structure_sums(values: Floats, offsets: Ints) -> Floats:
+    """Sums of the atoms' values (N,) over each structure (B,), one after the other."""
+    out = np.zeros(len(offsets) - 1)
+    for s in range(len(out)):
+        for atom in range(offsets[s], offsets[s + 1]):
+            out[s] += values[atom]
+    return out

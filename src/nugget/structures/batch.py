@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from ase import Atoms
@@ -51,7 +51,7 @@ class Batch:
         """Per-atom rows as a list of one array per structure."""
         if len(self.offsets) == 2:
             return [flat]
-        return [flat[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+        return [flat[a:b] for a, b in pairwise(self.offsets.tolist())]
 
     def with_positions(self, positions: Floats) -> Batch:
         """The same atoms elsewhere; the caller vouches for finite numbers."""
@@ -116,15 +116,19 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
         positions = np.array(arrays["positions"], np.float64)
         numbers = np.array(arrays["numbers"], np.int64)
         offsets = np.array([0, len(positions)])
-        batch = Batch(positions, numbers, offsets, cell.copy()[None], pbc.copy()[None])
+        batch = object.__new__(Batch)  # at a third of the cost of __init__
+        batch.__dict__.update(
+            positions=positions, numbers=numbers, offsets=offsets, cells=cell.copy()[None],
+            pbc=pbc.copy()[None],
+        )  # fmt: skip
     else:
         rows = [atoms.arrays["positions"] for atoms in images]
         batch = Batch(
             positions=np.concatenate(rows, dtype=np.float64),
             numbers=np.concatenate([atoms.arrays["numbers"] for atoms in images], dtype=np.int64),
             offsets=offsets_of([len(row) for row in rows]),
-            cells=np.array([atoms.cell.array for atoms in images]),
-            pbc=np.array([atoms.pbc for atoms in images]),
+            cells=np.concatenate([atoms.cell.array for atoms in images]).reshape(-1, 3, 3),
+            pbc=np.concatenate([atoms.pbc for atoms in images]).reshape(-1, 3),
         )
     if not is_sound(batch.positions, batch.numbers, batch.offsets, batch.cells, batch.pbc):
         _check(batch)

@@ -91,6 +91,59 @@ def kernel_rows_vjp(
     return out
 
 
+@njit(reference=_reference.group_rows, fastmath=FAST)
+def group_rows(
+    x: Floats,
+    group: Ints,
+    offsets: Ints,
+    labels: Ints,
+    centre: Floats,
+    scale: float,
+    amplitude: float,
+    forward: Floats,
+    half: Floats,
+    panels: Ints,
+    counts: Ints,
+    place: Ints,
+    backward: Floats,
+) -> tuple[Floats, Floats, Floats, Ints, Ints, Ints]:
+    """k_sum (B, m) of rows of all groups, and what `group_rows_vjp` needs: k, x̃, and the sorting.
+
+    The last ten arguments are a `Pack`.
+    """
+    order, starts = by_group(group, 0, len(x), labels)
+    xs, exponents, base = scale_rows(x, order, starts, centre, scale, amplitude)
+    k = kernel_tiles(exponents, base, starts, forward, half, panels)
+    last = len(offsets) - 1
+    k_sum, owner = sum_rows(k, order, starts, offsets, 0, last, panels, counts, place)
+    return k_sum, k, xs, owner, order, starts
+
+
+@njit(reference=_reference.group_rows_vjp, fastmath=FAST)
+def group_rows_vjp(
+    weights: Floats,
+    k: Floats,
+    xs: Floats,
+    owner: Ints,
+    order: Ints,
+    starts: Ints,
+    labels: Ints,
+    centre: Floats,
+    scale: float,
+    amplitude: float,
+    forward: Floats,
+    half: Floats,
+    panels: Ints,
+    counts: Ints,
+    place: Ints,
+    backward: Floats,
+) -> Floats:
+    """Gradients (R, n, f) of Σ_s weights[r, s]·k_sum_s by the rows, from `group_rows`."""
+    out = np.empty((len(weights), len(order), xs.shape[1]))
+    rows_vjp(k, xs, weights, owner, order, starts, panels, counts, place, backward, scale, out)
+    return out
+
+
 @njit
 def all_equal(values: Ints, wanted: int) -> bool:
     """True when every value is the wanted one (also when there is none)."""

@@ -63,6 +63,46 @@ def kernel_rows_vjp(
     return out
 
 
+def group_rows(
+    x: Floats, group: Ints, offsets: Ints, labels: Ints, centre: Floats, scale: float,
+    amplitude: float, forward: Floats, half: Floats, panels: Ints, counts: Ints, place: Ints,
+    backward: Floats,
+) -> tuple[Floats, Floats, Floats, Ints, Ints, Ints]:  # fmt: skip
+    """k_sum (B, m), k and x̃ of the rows sorted by group, their structures, and the sorting."""
+    index = np.argmax(np.append(group[:, None] == labels, np.ones((len(x), 1)), axis=1), axis=1)
+    order = np.argsort(index, kind="stable")
+    starts = np.searchsorted(index[order], np.arange(len(labels) + 1))
+    known, width = order[: starts[-1]], forward.shape[2]
+    owner = np.searchsorted(offsets, known, side="right") - 1
+    xs = (x[known] - centre[index[known]]) * scale
+    k = np.zeros((len(known), int(np.diff(panels).max()) * width))
+    sums = np.zeros((len(offsets) - 1, panels[-1] * width))
+    for g, count in enumerate(counts):
+        rows, zt = slice(starts[g], starts[g + 1]), _points(panels, counts, forward, g)
+        squares = 0.5 * (np.sum(xs[rows] ** 2, axis=1)[:, None] + np.sum(zt**2, axis=0))
+        k[rows, :count] = amplitude * _exponential(xs[rows] @ zt - squares)
+        at = panels[g] * width
+        np.add.at(sums[:, at : at + count], owner[rows], k[rows, :count])
+    return sums[:, place], k, xs, owner, order, starts
+
+
+def group_rows_vjp(
+    weights: Floats, k: Floats, xs: Floats, owner: Ints, order: Ints, starts: Ints, labels: Ints,
+    centre: Floats, scale: float, amplitude: float, forward: Floats, half: Floats, panels: Ints,
+    counts: Ints, place: Ints, backward: Floats,
+) -> Floats:  # fmt: skip
+    """scale Σ_j w_j k_ij (z̃_j − x̃_i) with w = weights[r, s(i)], from `group_rows`."""
+    width, out = forward.shape[2], np.zeros((len(weights), len(order), xs.shape[1]))
+    spread = np.zeros((*weights.shape[:2], panels[-1] * width))
+    spread[..., place] = weights
+    for g, count in enumerate(counts):
+        rows, at = slice(starts[g], starts[g + 1]), panels[g] * width
+        wk = spread[:, owner[rows], at : at + count] * k[rows, :count]
+        pulled = wk @ _points(panels, counts, forward, g).T
+        out[:, order[rows]] = scale * (pulled - wk.sum(axis=2, keepdims=True) * xs[rows])
+    return out
+
+
 def value_and_grad(
     x: Floats, group: Ints, offsets: Ints, sizes: Ints, alpha: Floats, coefficients: Floats,
     wt: Floats, rho: Floats, prior_variance: Floats, labels: Ints, centre: Floats, scale: float,

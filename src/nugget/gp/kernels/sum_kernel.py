@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, cast
 
 import numpy as np
 
 from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp.kernels.base import Blocks, Kernel, KernelBase, SelfSum
-from nugget.gp.kernels.rows import sum_of
+from nugget.gp._std_loops import std_and_weights
+from nugget.gp.kernels._loops import group_rows, group_rows_vjp
+from nugget.gp.kernels._tiles import Pack
+from nugget.gp.kernels.base import Blocks, Inducing, Kernel, KernelBase, SelfSum
+from nugget.gp.kernels.rbf import RBF, RBFBlock
+from nugget.gp.kernels.rows import NOTHING, Columns, no_columns, sum_of, take
 from nugget.gp.points import Points
 from nugget.registry import registered
 
@@ -59,6 +64,12 @@ class SumKernel(KernelBase):
             for part, share in self._shares()
         ]
 
+    def inducing(self, z: Floats, group: Ints) -> Inducing:
+        """Inducing points, made ready for many calls of `value_and_grad`."""
+        z, group = np.ascontiguousarray(z, float), np.ascontiguousarray(group, np.int64)
+        alike = all(isinstance(part, RBF) for part in self.parts)
+        return (SumInducing if alike else Inducing)(self.blocks, z, group)
+
     def self_sum(self, points: Points) -> SelfSum:
         """Σ_{i,j∈s} k(x_i, x_j) of every structure."""
         sums = []
@@ -97,3 +108,44 @@ class SumSelfSum:
     def vjp(self, weights: Floats) -> Floats:
         """Gradient (n, f) of Σ_s weights_s k_ss with respect to all features."""
         return np.concatenate([part.vjp(weights) for part in self.parts], axis=1)
+
+
+class SumInducing(Inducing):
+    """Inducing points of a sum of squared exponentials: one compiled call per part and direction.
+
+    All groups go together, as in `RBFInducing`; the parts meet in the kernel sums.
+    """
+
+    @cached_property
+    def packs(self) -> list[tuple[slice, Pack]]:
+        """The features of each part, and its points as the tiles read them."""
+        every = list(self._blocks.items())
+        return [
+            (share, Pack.of({g: cast(RBFBlock, blocks[p][1]) for g, blocks in every}))
+            for p, (share, _) in enumerate(every[0][1])
+        ]
+
+    def value_and_grad(
+        self,
+        points: Points,
+        sizes: Ints,
+        alpha: Floats,
+        coefficients: Floats,
+        columns: Columns | None = None,
+        prior_variance: Floats | None = None,
+    ) -> tuple[Floats, Floats, Floats]:
+        self._check(points.x)
+        ahead = [
+            group_rows(take(points.x, share), points.group, points.offsets, *pack)
+            for share, pack in self.packs
+        ]
+        mean, std, weights = std_and_weights(
+            sum_of([found[0] for found in ahead]), sizes, alpha, coefficients,
+            *(columns or no_columns(len(self))),
+            NOTHING if prior_variance is None else prior_variance,
+        )  # fmt: skip
+        back = [
+            group_rows_vjp(weights, *found[1:], *pack)
+            for found, (_, pack) in zip(ahead, self.packs, strict=True)
+        ]
+        return mean, std, np.concatenate(back, axis=2)

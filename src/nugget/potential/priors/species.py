@@ -51,7 +51,7 @@ class SpeciesEnergies:
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> PriorValues:
         if self.energies is None:
             raise NuggetError("The species energies are not known yet: fit the prior first.")
-        energies = self._table[batch.numbers]
+        energies = self.table[batch.numbers]
         if math.isnan(energies.sum()):
             atom = int(np.argmax(np.isnan(energies)))
             s = batch.first + int(batch.owner[atom])
@@ -63,8 +63,8 @@ class SpeciesEnergies:
         return PriorValues(energies)
 
     @cached_property
-    def _table(self) -> Floats:
-        """Energy by atomic number."""
+    def table(self) -> Floats:
+        """Energy by atomic number; NaN where it is not known."""
         table = np.full(len(chemical_symbols), np.nan)
         for symbol, value in self.energies or ():
             table[atomic_numbers[symbol]] = value
