@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -194,9 +195,15 @@ def test_a_kill_leaves_neither_programs_nor_files_behind(home, tmp_path):
     kept = base / "evaluation-failed"  # of a failure: no file beside it says that it is in use
     kept.mkdir()
     mine = Scratch(str(base)).make()
-    with Evaluator("emt", scratch=str(base)) as evaluator:
-        assert evaluator.evaluate(clusters(1)[0]).ok
+    with EvaluationQueue(EngineConfig(name="emt"), 1, directory=tmp_path) as queue:
+        queue.submit(0, clusters(1)[0])
+        assert queue.next()[1].ok
     assert {path.name for path in base.iterdir()} == {kept.name, mine.name, f"{mine.name}.in-use"}
+    shutil.rmtree(kept)
+    Scratch(str(base)).finish(mine, failed=False)
+    with EvaluationQueue(EngineConfig(name="emt"), 1, directory=tmp_path):
+        pass
+    assert not base.exists()  # nothing is in it any more
 
 
 def until(happened):
