@@ -46,12 +46,16 @@ def rows_of(folder: Path) -> list[tuple[Path, list[str]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="ML-Au to extxyz.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("clone", type=Path, help="directory of the clone")
-    parser.add_argument("--out", type=Path, default=Path("au_clusters_dft.extxyz.gz"))
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 12, 14, 16, 18])
+    parser.add_argument(
+        "--out", type=Path, default=Path("au_clusters_dft.extxyz.gz"), help="file to write"
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 12, 14, 16, 18], help="atoms")
     parser.add_argument("--count", type=int, default=5838, help="structures in all; 0: every one")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the shuffling")
     args = parser.parse_args()
     root = args.clone / "training_dataset"
     rows = [row for n in args.sizes for row in rows_of(root / f"simplified_dataset_N{n}")]

@@ -58,8 +58,12 @@ def draw(model: SparseGPRegressor, dark: bool) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The paper's Figure 1.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "figures")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "figures", help="for the figure"
+    )
     out = parser.parse_args().out
     # E_k = E + γ_k − ρ_k on the labels, ε_k(x) = k_m(x) C E_k + ρ_k: three members.
     model = SparseGPRegressor(

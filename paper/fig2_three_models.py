@@ -93,8 +93,12 @@ def draw(dark: bool) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The paper's Figure 2.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "figures")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "figures", help="for the figure"
+    )
     out = parser.parse_args().out
     for dark in (False, True):
         for file in save(draw(dark), out / "fig2_three_models.png", dark):

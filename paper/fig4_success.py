@@ -103,8 +103,10 @@ def tell(statistics: dict) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The paper's Figure 4, for Au20.")
-    parser.add_argument("--csv", type=Path, default=CSV)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--csv", type=Path, default=CSV, help="the table to draw")
     parser.add_argument("--campaign", type=Path, help="collect the table from here first")
     parser.add_argument("--out", type=Path, help="for figure and statistics; else paper/")
     parser.add_argument("--json", type=Path, help="file for the statistics")

@@ -243,8 +243,10 @@ def draw(results: dict, peers: dict | None, dark: bool) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The paper's Figure 5.")
-    parser.add_argument("--repeats", type=int, default=10)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=10, help="of each measurement")
     parser.add_argument("--redraw", action="store_true", help="from the numbers measured last")
     parser.add_argument("--out", type=Path, help="for figure and numbers; else paper/")
     args = parser.parse_args()

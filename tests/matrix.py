@@ -23,7 +23,7 @@ TESTS = (
     "test_potential.py", "test_modelfile.py", "test_calculators.py", "evaluation/test_engines.py",
     "search/test_loop.py",
 )  # fmt: skip
-TOOLS = ("pytest", "pytest-xdist", "hypothesis")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath")
 
 
 def newest_python() -> str:

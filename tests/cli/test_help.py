@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -68,3 +70,21 @@ def test_an_engine_can_be_tried_from_a_settings_file(tmp_path):
     done = CliRunner().invoke(app, ["engines", "--try", str(file)])
     assert done.exit_code == 2
     assert "--trust" in done.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
+def test_options_speak_no_python(command, monkeypatch):
+    """Flags have no value, others have a short word; what may be chosen is named."""
+    monkeypatch.setenv("COLUMNS", "80")
+    name = command.__name__.replace("_", "-")
+    shown = CliRunner().invoke(app, [name, "--help"]).output
+    options = [line for line in shown.splitlines() if re.match(r"│ \*? *--", line)]
+    assert options
+    assert not [line for line in options if "<bool>" in line or "list[" in line or "<path>" in line]
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_help_names_what_may_be_chosen(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = CliRunner().invoke(app, ["fit", "--help"]).output
+    assert "One of quick, balanced, accurate, auto." in shown

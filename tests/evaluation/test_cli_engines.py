@@ -82,3 +82,22 @@ def test_trials_that_fail(tmp_path):
         assert code == 2
         assert text in err
         assert err.count("\n") == 1
+
+
+def test_a_trial_of_settings_takes_their_own_atoms(tmp_path):
+    """Six gold atoms would be of no use to an engine that is set up for copper."""
+    for system, formula in (('formula = "Cu5"', "Cu5"), ('formula = "Cu"\nkind = "crystal"', "Cu")):
+        file = tmp_path / "settings.toml"
+        file.write_text(f'[system]\n{system}\n[engine]\nname = "emt"\n[search]\nseed = 3\n')
+        told = json.loads(run("--try", str(file), "--json")[1])
+        assert told["ok"], told
+        assert told["formula"].startswith(formula)
+        assert (told["stress"] is not None) == ("crystal" in system)
+
+
+def test_a_trial_that_fails_names_the_settings(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('[system]\nformula = "Fe3"\n[engine]\nname = "emt"\n')
+    code, _, err = run("--try", str(file))
+    assert code == 1
+    assert f"Another structure: --try {file} FILE." in err

@@ -11,6 +11,7 @@ from ase.build import bulk
 
 from nugget.errors import NuggetError
 from nugget.evaluation.engines import Boxed, Electrons, describe_engines, get_engine
+from nugget.evaluation.run import Task, run_task
 
 PROGRAMS = {
     "vasp": "vasp_std",
@@ -150,3 +151,33 @@ def test_mace_is_made_as_its_documentation_says(tmp_path, monkeypatch):
     from mace.calculators import told
 
     assert told == {"model": "small", "device": "cpu", "default_dtype": "float64"}
+
+
+CRASH = """
+ %%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%
+     Error in routine readpp (1):
+     file nope.UPF not found
+ %%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%
+
+     stopping ...
+"""
+NOT_ACHIEVED = "     convergence NOT achieved after   2 iterations: stopping\n\n     JOB DONE.\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "failure", "reason"),
+    [
+        (NOT_ACHIEVED, "unconverged", "pw.x: convergence NOT achieved after   2 iterations"),
+        (CRASH, "exception", "pw.x: Error in routine readpp (1): file nope.UPF not found"),
+        ("     Program PWSCF starts\n", "exception", "CalledProcessError: "),
+    ],
+)
+def test_espresso_tells_why_it_failed(machine, tmp_path, output, failure, reason):
+    """The exit status alone says nothing; its output does."""
+    (machine / "pw.x").write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\nexit 2\n")
+    task = Task("espresso", {"pseudopotentials": {"Si": "Si.UPF"}})
+    (tmp_path / "data" / "Si.UPF").touch()
+    (tmp_path / "work").mkdir()
+    outcome = run_task(task, bulk("Si"), tmp_path / "work")
+    assert outcome.failure == failure
+    assert outcome.reason.startswith(reason)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -164,3 +169,69 @@ def test_modules_and_paths_of_the_users_directory(home, tmp_path):
     assert [path.name for path in home.iterdir() if path.name != "__pycache__"] == [
         "my_engine_here.py"
     ]
+
+
+KILLED = """
+import file_engine
+from nugget.evaluation.evaluator import Evaluator
+from test_scratch import clusters
+with Evaluator("file_engine:file_emt", {{"program": {program!r}}}, scratch={base!r}) as evaluator:
+    evaluator.evaluate(clusters(1)[0])
+"""
+
+
+def test_a_kill_leaves_neither_programs_nor_files_behind(home, tmp_path):
+    """The program of a killed nugget ends soon, and the next nugget removes its directory."""
+    program, base = tmp_path / "slow.py", tmp_path / "scratch"
+    program.write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    code = KILLED.format(program=str(program), base=str(base))
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    nugget = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    written = until(lambda: [p for p in base.glob("*/pid") if p.read_text()])[0]
+    nugget.kill()
+    nugget.wait()
+    until(lambda: not running(int(written.read_text())))
+    assert written.exists()
+    kept = base / "evaluation-failed"  # of a failure: no file beside it says that it is in use
+    kept.mkdir()
+    mine = Scratch(str(base)).make()
+    with EvaluationQueue(EngineConfig(name="emt"), 1, directory=tmp_path) as queue:
+        queue.submit(0, clusters(1)[0])
+        assert queue.next()[1].ok
+    assert {path.name for path in base.iterdir()} == {kept.name, mine.name, f"{mine.name}.in-use"}
+    shutil.rmtree(kept)
+    Scratch(str(base)).finish(mine, failed=False)
+    with EvaluationQueue(EngineConfig(name="emt"), 1, directory=tmp_path):
+        pass
+    assert not base.exists()  # nothing is in it any more
+
+
+def until(happened):
+    """What `happened` gives, as soon as it is something."""
+    for _ in range(600):
+        if found := happened():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it never happened")
+
+
+def running(process: int) -> bool:
+    """Is it there, and no zombie that nobody has reaped yet?"""
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True
+    )
+    return bool(state.stdout.strip()) and not state.stdout.strip().startswith("Z")
+
+
+def test_files_of_another_machine_stay(tmp_path):
+    scratch = Scratch(str(tmp_path))
+    made = scratch.make()
+    mark = tmp_path / f"{made.name}.in-use"
+    mark.write_text("1 some-other-machine\n")
+    (tmp_path / "evaluation-x.in-use").write_text("nonsense")
+    scratch.sweep()
+    assert made.exists()
+    mark.write_text(f"{2**22 + 1} {platform.node()}\n")  # larger than any process number
+    scratch.sweep()
+    assert not made.exists()
+    assert not mark.exists()

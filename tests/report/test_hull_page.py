@@ -16,6 +16,7 @@ from nugget.report.directories import make_pages
 from nugget.report.hull_figure import hull_figure
 from nugget.report.hull_sections import hull_parts, read_phases
 from nugget.report.page import Structures
+from nugget.report.watch import Feed
 from nugget.search.config import make_config
 from nugget.search.goal import make_goal
 from nugget.search.phases import HULL, make_phases, write_phases
@@ -79,6 +80,33 @@ def test_values_are_above_the_final_hull(run):
     for start, above in phases.items():
         assert values[start] == pytest.approx(above, abs=1e-4)
     assert values[4] > values[2]
+
+
+def test_the_first_numbers_speak_of_the_hull(run):
+    """The lowest energy above the hull is 0 in every search: it tells nothing."""
+    html = make_pages(run, "report").html
+    phases = json.loads((run / HULL).read_text())["phases"]
+    stable = [phase for phase in phases if phase["stable"]]
+    shown = {label: value for label, value, _ in parts_of(spec_of(html))[0]["items"]}
+    assert shown["stable phases"] == str(len(stable))
+    lowest = min(stable, key=lambda phase: phase["formation"])
+    value = float(shown["lowest formation enthalpy"].split()[0].replace("−", "-"))
+    assert value == pytest.approx(1e3 * lowest["formation"], abs=0.06)
+    assert "lowest energy" not in html
+    assert titled(spec_of(html), "The search")["y"]["label"].startswith("above the hull")
+    watched = spec_of(Feed(run).html())
+    assert [row[0] for row in titled(watched, "On the convex hull so far")["rows"]] == [
+        phase["formula"] for phase in stable
+    ]
+
+
+def test_no_hull_before_all_elements_are_known(tmp_path):
+    config = make_config({"system": {"kind": "crystal", "compositions": "Cu-Au"}})
+    store = Store.create(tmp_path / "run", config)
+    store.append(Record(0, crystals()[0], "space_group"))
+    spec = spec_of(Feed(store.directory).html())
+    assert parts_of(spec)[0]["items"][0][2] == "still unknown: Au"
+    assert titled(spec, "On the convex hull so far")["rows"] == []
 
 
 def three_elements():

@@ -21,6 +21,7 @@ from nugget.report.live import PlainView
 from nugget.search import Search, make_config
 from nugget.search.config import write_config
 from nugget.search.goal import make_goal
+from nugget.search.polish_step import energy_of
 from nugget.search.system import CRYSTAL_GENERATORS, DEFAULT_GENERATORS
 from nugget.structures.symmetry import space_group_of
 
@@ -195,12 +196,18 @@ def test_a_campaign_of_crystals(tmp_path: Path) -> None:
 
 
 def test_lines_show_values_per_atom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    search = Search.create(make_config(settings(budget=5)), tmp_path / "run")
+    search = Search.create(make_config(settings(budget=5, polish=1)), tmp_path / "run")
     with PlainView("title") as view:
         search.run(view.watch)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "/5" in line]
-    values = [float(line.split("*")[-1].split()[0 if "*" in line else 1]) for line in lines]
+    shown = capsys.readouterr().out.splitlines()
+    steps = [line.split("  ")[2:] for line in shown if line.startswith("polish")]
     goal = make_goal(search.config.system)
+    polished = search.store.polish_steps()
+    relaxed = [f"{goal.value(s.atoms, energy_of(s.atoms)):.4f} eV/atom" for s in polished]
+    assert [step[-2].strip() for step in steps] == relaxed
+    assert relaxed
+    lines = [line for line in shown if "/5" in line]
+    values = [float(line.split("*")[-1].split()[0 if "*" in line else 1]) for line in lines]
     expected = [goal.value(r.atoms, r.energy) for r in search.store.records()]
     np.testing.assert_allclose(values, expected, atol=1e-4)
     assert "eV/atom  best" in lines[0]

@@ -278,8 +278,8 @@ def summarise(report: dict[str, Any], broken_off: bool) -> None:
     if report["reference"] is not None and report["found"] is not None:
         rows.append(("reference", "found" if report["found"] else "not found"))
     rows.append(("failures", counted(report["failures"])))
-    spent = (duration(report[f"{part}_seconds"]) for part in ("surrogate", "engine"))
-    rows.append(("time", "surrogate {}, engine {}".format(*spent)))
+    parts = ["surrogate", "engine"] + ["polish"] * (report["polish_seconds"] > 0)
+    rows.append(("time", ", ".join(f"{p} {duration(report[f'{p}_seconds'])}" for p in parts)))
     facts(f"Search {report['status']}: {report['formula']} with {report['engine']}", rows)
     if report["phases"]:
         show_hull(report)

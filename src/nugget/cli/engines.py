@@ -60,7 +60,8 @@ def engines(
     any function that returns an ASE calculator; its module is looked for among the installed ones
     and in the current directory. --try evaluates FILE, or a small structure, as a search would: in
     a process and a directory of its own. It takes the name of an engine, or a settings file, whose
-    section [engine] it uses. The exit code is 1 if that fails.
+    section [engine] it uses; without FILE the structure is one that its search might begin with.
+    The exit code is 1 if that fails.
     """
     from nugget.errors import NuggetError
 
@@ -68,7 +69,8 @@ def engines(
         if name is None:
             raise NuggetError("Say which engine to try, as `nugget engines --try emt`.")
         given = {"charge": charge, "spin": spin, "vacuum": vacuum, "time_limit": time_limit}
-        _try(*_engine(name, option or [], given, trust), file, json)
+        engine = _engine(name, option or [], given, trust)
+        _try(*engine, _structure(name, file), json, "" if file else name)
     elif name is not None:
         _show(name, json)
     else:
@@ -143,13 +145,30 @@ def _engine(
     return engine.name, {**engine.options, **options}, {**own, **settings}
 
 
-def _try(
-    name: str, options: dict[str, Any], settings: dict[str, Any], file: Path | None, json: bool
-) -> None:
-    from nugget.evaluation.evaluator import Evaluator
+def _structure(name: str, file: Path | None) -> Atoms:
+    """What is evaluated: of the file, else of the system of the settings, else a small one."""
+    from nugget.search.config import read_config
+    from nugget.search.prepare import first_structure
     from nugget.structures.io import read_images
 
-    atoms = _small(name) if file is None else read_images(file, -1)[0]
+    if file is not None:
+        return read_images(file, -1)[0]
+    if name.endswith(".toml"):
+        return first_structure(read_config(Path(name)), Path(name).parent)
+    return _small(name)
+
+
+def _try(
+    name: str,
+    options: dict[str, Any],
+    settings: dict[str, Any],
+    atoms: Atoms,
+    json: bool,
+    hint: str = "",
+) -> None:
+    """Evaluate and tell; `hint` is what --try was given, if it was given no structure."""
+    from nugget.evaluation.evaluator import Evaluator
+
     with Evaluator(name, options, retries=0, **settings) as evaluator:
         outcome = evaluator.evaluate(atoms)
     report = _report(name, atoms, outcome)
@@ -165,7 +184,7 @@ def _try(
     else:
         text = f"{name} on {report['formula']} failed ({outcome.failure}): {outcome.reason}"
         typer.echo(
-            text if file else f"{text.rstrip('.')}. Another structure: --try {name} FILE.", err=True
+            f"{text.rstrip('.')}. Another structure: --try {hint} FILE." if hint else text, err=True
         )
     if not outcome.ok:
         raise typer.Exit(1)

@@ -73,7 +73,7 @@ def learn_curve(
         return
     table(
         "Errors on structures kept apart (mean and range of the repeats)",
-        ("structures", "energy, meV/atom", "forces, eV/Å", "within 1 σ", "within 2 σ"),
+        ("structures", "energy, meV/atom", "forces, eV/Å", "in 1 σ", "in 2 σ"),
         [point.cells() for point in points],
     )
     for file in files:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 import nugget
 from nugget.cli._errors import handled
-from nugget.cli._help import flowing
+from nugget.cli._help import PlainCommand, flowing
 from nugget.cli._terminal import plain_where_needed
 from nugget.cli.calibrate import calibrate
 from nugget.cli.campaign import campaign
@@ -82,7 +82,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in COMMANDS:
-    app.command(no_args_is_help=command not in BARE, help=flowing(command.__doc__))(command)
+    app.command(
+        cls=PlainCommand, no_args_is_help=command not in BARE, help=flowing(command.__doc__)
+    )(command)
 
 
 def _version(wanted: bool) -> None:

@@ -73,7 +73,9 @@ def _warm(task: Task) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Do not outlive the parent for long."""
+    """Do not outlive the parent for long, nor let a program that was started here do so."""
     while os.getppid() == parent:
         time.sleep(1.0)
+    if os.getpgrp() == os.getpid():  # the group is ours alone
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)

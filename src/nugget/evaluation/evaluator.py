@@ -73,6 +73,7 @@ class Evaluator:
         self.retries = retries
         self._closed = False
         self._scratch = Scratch(scratch, keep_scratch, self.task.start)
+        self._scratch.sweep()
         self._workers = [Worker(self.task, self._scratch) for _ in range(workers)]
         self._free: SimpleQueue[Worker] = SimpleQueue()
         for worker in self._workers:

@@ -196,7 +196,7 @@ class EvaluationQueue:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._evaluator.close()
             self._pool.shutdown()
-        elif self._directory is not None:  # its workers live on and leave this to us
+        if self._directory is not None:  # empty, but perhaps not made by this process
             with contextlib.suppress(OSError):
                 (self._directory / SCRATCH).rmdir()
 

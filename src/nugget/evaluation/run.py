@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,16 +116,29 @@ def run_task(task: Task, atoms: Atoms, directory: Path | None = None) -> Outcome
     except _Bad as error:
         failure, reason = error.kind, str(error)
     except (Exception, SystemExit) as error:
-        failure = "unconverged" if _speaks_of_convergence(error) else "exception"
-        text = " ".join(str(error).split())
-        reason = (text if isinstance(error, NuggetError) else f"{type(error).__name__}: {text}")[
-            :500
-        ]
+        failure, reason = _failure(task, error, directory)
     seconds = time.perf_counter() - begun
     if failure is not None:
         return Outcome(atoms.copy(), failure, reason, seconds, path=tuple(frames))
     path = tuple(frames[:-1]) if task.keep_path else ()
     return Outcome(frames[-1], seconds=seconds, path=path)
+
+
+def _failure(task: Task, error: BaseException, directory: Path | None) -> tuple[Failure, str]:
+    """Kind and reason of an error, in the words of the engine's own output if it has any."""
+    text = " ".join(str(error).split())
+    reason = text if isinstance(error, NuggetError) else f"{type(error).__name__}: {text}"
+    unconverged = _speaks_of_convergence(error)
+    explain = None if isinstance(error, NuggetError) else _explain(task)
+    if directory is not None and explain is not None and (told := explain(directory)) is not None:
+        unconverged, reason = told
+    return "unconverged" if unconverged else "exception", reason[:500]
+
+
+def _explain(task: Task) -> Callable[[Path], tuple[bool, str] | None] | None:
+    with contextlib.suppress(Exception):  # what is wrong with it stands in the error already
+        return get_engine(task.engine, task.start or None).explain
+    return None
 
 
 def _set_directory(calculator: Any, directory: Path) -> None:

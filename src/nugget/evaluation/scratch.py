@@ -3,19 +3,22 @@
 Codes that write files find their current directory (and ASE's `directory`) set to a fresh one, so
 that evaluations side by side never meet and nothing is written where nugget was started. The
 directory is removed after a success. It is kept after a failure, with what the engine printed in
-`output.txt`, unless it holds nothing.
+`output.txt`, unless it holds nothing. While it is in use, a file beside it names the process that
+made it: what a killed process has left behind is removed by the next one on the same machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
 import tempfile
 from pathlib import Path
 
 OUTPUT = "output.txt"
 _LONGEST = 1 << 20  # bytes of output that are kept
+_IN_USE = ".in-use"  # ends the name of the file beside a directory
 
 
 class Scratch:
@@ -39,12 +42,15 @@ class Scratch:
                 self.base.mkdir(parents=True, exist_ok=True)
                 self._made_base = True
             try:
-                return Path(tempfile.mkdtemp(prefix="evaluation-", dir=self.base))
+                made = Path(tempfile.mkdtemp(prefix="evaluation-", dir=self.base))
+                _mark(made).write_text(f"{os.getpid()} {platform.node()}\n")
+                return made
             except FileNotFoundError:
                 continue  # another worker has just removed the empty base
 
     def finish(self, directory: Path, failed: bool, output: bytes = b"") -> Path | None:
         """Remove the directory unless it is of use; where it is kept, if it is."""
+        _mark(directory).unlink(missing_ok=True)
         if failed or self.keep:
             with contextlib.suppress(OSError):
                 if output.strip():
@@ -54,8 +60,32 @@ class Scratch:
         shutil.rmtree(directory, ignore_errors=True)
         return None
 
+    def sweep(self) -> None:
+        """Remove what processes of this machine have left behind that are no more."""
+        for mark in self.base.glob(f"evaluation-*{_IN_USE}"):
+            with contextlib.suppress(OSError, ValueError):
+                process, machine = mark.read_text().split()
+                if machine == platform.node() and not _alive(int(process)):
+                    shutil.rmtree(mark.with_suffix(""), ignore_errors=True)
+                    mark.unlink()
+
     def close(self) -> None:
         """Leave no empty directory behind that was made here."""
         if self._made_base:
             with contextlib.suppress(OSError):
                 self.base.rmdir()
+
+
+def _mark(directory: Path) -> Path:
+    return directory.with_name(directory.name + _IN_USE)
+
+
+def _alive(process: int) -> bool:
+    """Is there such a process? Somebody else's counts, too."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

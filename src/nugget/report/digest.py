@@ -138,7 +138,9 @@ def polish_line(status: Status) -> str:
         return f"{head}  {step.failure}: {' '.join(step.reason.split())}"
     results = step.atoms.calc.results
     fmax = float(np.linalg.norm(results["forces"], axis=1).max())
-    return f"{head}  {results['energy']:.4f} eV  largest force {fmax:.3f} eV/Å"
+    goal = status.learner.goal
+    value = goal.value(step.atoms, results["energy"])
+    return f"{head}  {value:.4f} {goal.unit}  largest force {fmax:.3f} eV/Å"
 
 
 def plain_line(status: Status) -> str:

@@ -16,6 +16,7 @@ from nugget.errors import NuggetError
 from nugget.identity.crystal import conventional
 from nugget.report.page import Data, Structures, column, sections
 from nugget.report.page.sections import Section
+from nugget.search.goal import AboveHull
 from nugget.search.phases import HULL
 from nugget.search.polish_step import PolishStep, lowest_steps
 from nugget.search.store import Record
@@ -67,6 +68,34 @@ def hull_parts(
     made.append(_table(phases, numbers))
     made.append(_gallery(phases, numbers))
     return HullParts([Data("phases", columns, numbers)], made)
+
+
+def hull_figures(goal: AboveHull) -> list[tuple[str, str, str]]:
+    """What one wants to know of a hull first: how many are on it, and which is most stable."""
+    hull = goal.hull
+    if not hull.complete:
+        lacking = [hull.name(end) for end in hull.ends if end not in hull.points]
+        return [("convex hull", "not yet", f"still unknown: {', '.join(lacking)}")]
+    stable = hull.vertices()
+    names = ", ".join(map(hull.name, stable))
+    formation = {s: 1e3 * (hull.formation(s, hull.points[s]) or 0.0) for s in stable}
+    most = min(formation, key=lambda s: formation[s])
+    value = f"{formation[most]:.1f} meV/atom".replace("-", "−")
+    return [
+        ("stable phases", str(len(stable)), names),
+        ("lowest formation enthalpy", value, hull.name(most)),
+    ]
+
+
+def hull_so_far(goal: AboveHull) -> Section:
+    """The stable compositions of a search that is still at work."""
+    hull = goal.hull
+    stable = hull.vertices() if hull.complete else []
+    rows = [[hull.name(s), 1e3 * (hull.formation(s, hull.points[s]) or 0.0)] for s in stable]
+    return sections.table(
+        ["phase", "formation, meV/atom"], rows, title="On the convex hull so far", digits=(None, 1),
+        empty="There is no hull before all elements are known.",
+    )  # fmt: skip
 
 
 def read_phases(file: Path) -> list[dict[str, Any]]:

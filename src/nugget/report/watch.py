@@ -41,7 +41,7 @@ class Feed:
         self._begin()
 
     def _begin(self) -> None:
-        self.page = SearchPage(self.directory, self.trust)
+        self.page = SearchPage(self.directory, self.trust, live=True)
         self.session = secrets.token_hex(4)
         self.revision = 0
         # What a reader has at each revision: rows, structures, turns of the map, section hashes.

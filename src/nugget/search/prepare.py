@@ -19,7 +19,7 @@ from nugget.evaluation.queue import check_engine
 from nugget.evaluation.trust import code_in
 from nugget.generators import Compositions, Crystal, Problem
 from nugget.search.baseline import baseline_code, baseline_file, has_value
-from nugget.search.config import Config
+from nugget.search.config import Config, ModelConfig
 from nugget.search.knowledge import read_knowledge, read_labelled
 from nugget.search.learner import Learner
 from nugget.search.reference import check_references, resolve_path
@@ -101,6 +101,16 @@ def _check_baseline(learner: Learner) -> None:
             f"model.baseline {learner.config.model.baseline!r} gives no energy for structures of "
             f"{learner.config.system.formula}: choose one that runs for them."
         )
+
+
+def first_structure(config: Config, base: Path = Path()) -> Atoms:
+    """A structure as a search of these settings would begin with, without model or baseline."""
+    bare = config.model_copy(update={"model": ModelConfig()})
+    files = {role: str(file) for role, file in locate(bare, base).items()}
+    bare = with_files(bare, files)
+    proposal = Learner(bare, make_problem(bare.system, Path())).propose(0, [])
+    assert proposal is not None  # nothing is known yet
+    return proposal.atoms
 
 
 def code_of(config: Config, directory: Path = Path()) -> list[str]:

@@ -271,10 +271,12 @@ class Run:
         limit = self.config.engine.max_failures
         last = self.learner.records[-limit:]
         if len(last) == limit and not any(record.ok for record in last):
+            known = f" with --learn {self.store.directory}" if self.learner.good else ""
             raise NuggetError(
                 f"The engine {self.config.engine.name!r} failed {limit} times in a row, last with "
-                f"'{last[-1].failure}: {last[-1].reason}'. Repair it, then `nugget search --resume "
-                f"{self.store.directory}`."
+                f"'{last[-1].failure}: {last[-1].reason}'. Repair the program or the machine, then "
+                f"`nugget search --resume {self.store.directory}`; if engine.options must be "
+                f"others, begin a new search{known}."
             )
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ase.calculators.calculator import Calculator
@@ -66,6 +67,8 @@ class Engine:
     code : options that name a program or a file with code; see `nugget.evaluation.trust`.
     one_k_point : the option that repeats small cells, of codes that know the Γ point only.
     cheap : does it answer within about a second? Then searches think less before they ask it.
+    explain : reads in the directory of a calculation that raised an error why it did: whether it
+        did not converge, and the program's own words; None if it finds nothing.
     forgetful : options with which a calculator that is reset keeps nothing of what it calculated.
     """
 
@@ -82,6 +85,7 @@ class Engine:
     code: tuple[str, ...] = ()
     one_k_point: str | None = None
     cheap: bool = False
+    explain: Callable[[Path], tuple[bool, str] | None] | None = None
     forgetful: Options = field(default_factory=dict)
 
     def missing(self, options: Options | None = None) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ase.calculators.calculator import Calculator
@@ -62,6 +64,19 @@ def _electrons(options: Options, electrons: Electrons) -> dict[str, Any]:
     }
 
 
+def _explain(directory: Path) -> tuple[bool, str] | None:
+    """From espresso.pwo: convergence was not achieved, or what stands between lines of %."""
+    try:
+        text = (directory / "espresso.pwo").read_text(errors="replace")
+    except OSError:
+        return None
+    if (found := re.search(r"convergence NOT achieved.*", text)) is not None:
+        return True, f"pw.x: {found[0].split(':')[0].strip()}"
+    if (found := re.search(r"^ *%{20,}\n(.*?)\n *%{20,}", text, re.DOTALL | re.MULTILINE)) is None:
+        return None
+    return False, f"pw.x: {' '.join(found[1].split())}"
+
+
 ENGINES = (
     Engine(
         "espresso",
@@ -76,5 +91,6 @@ ENGINES = (
         magmoms=True,
         vacuum=6.0,
         code=("command",),
+        explain=_explain,
     ),
 )

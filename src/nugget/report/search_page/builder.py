@@ -10,7 +10,7 @@ from typing import Any
 import nugget
 from nugget.errors import NuggetError
 from nugget.report.digest import informed
-from nugget.report.hull_sections import hull_parts
+from nugget.report.hull_sections import hull_parts, hull_so_far
 from nugget.report.page import Data, Structures, column, page
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -21,7 +21,7 @@ from nugget.report.search_page.landscape import Landscape
 from nugget.report.search_page.minima import Gallery, Low, Lowest
 from nugget.report.search_page.provenance import as_line, command
 from nugget.search.config import write_config
-from nugget.search.goal import make_goal
+from nugget.search.goal import AboveHull, make_goal
 from nugget.search.knowledge import read_knowledge
 from nugget.search.model import make_potential
 from nugget.search.polish_step import PolishStep
@@ -38,9 +38,9 @@ class SearchPage:
     Nothing is written to the search's directory and none of its code is run, unless `trust`.
     """
 
-    def __init__(self, directory: Path, trust: bool = False) -> None:
+    def __init__(self, directory: Path, trust: bool = False, live: bool = False) -> None:
         self.reader = Reader(directory)
-        self.directory, self.trust = directory, trust
+        self.directory, self.trust, self.live = directory, trust, live
         self.config = self.reader.config()
         self.goal = make_goal(self.config.system)
         problem = make_problem(self.config.system, directory)
@@ -139,6 +139,7 @@ class SearchPage:
         sure = self.meetings.confidence()
         return [
             made.figures(records, steps, self._low, goal, sure, self.budget),
+            *([hull_so_far(goal)] if self.live and isinstance(goal, AboveHull) else []),
             self.gallery.section(self._low, rows, self._model, self._no_model, self._running),
             made.energies(goal),
             made.expectations(goal),
@@ -180,7 +181,11 @@ class SearchPage:
         system = self.config.system
         if system.kind == "surface":
             return f"{system.formula} on {Path(system.template or '').stem}"
-        return f"{system.formula} crystal" if system.kind == "crystal" else system.formula
+        return (
+            f"{system.title} crystals"
+            if system.compositions
+            else (f"{system.formula} crystal" if system.kind == "crystal" else system.formula)
+        )
 
     def words(self) -> tuple[tuple[str, str], str]:
         """The badge, and what stands below the title."""

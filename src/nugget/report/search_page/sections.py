@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from nugget.report.digest import counted, duration, failures, improvements, quality, shares
+from nugget.report.hull_sections import hull_figures
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
 from nugget.report.search_page.evaluations import NAME
 from nugget.report.search_page.minima import Low, signed
-from nugget.search.goal import Goal
+from nugget.search.goal import AboveHull, Goal
 from nugget.search.polish_step import PolishStep
 from nugget.search.reader import State
 from nugget.search.stop import Confidence
@@ -37,7 +38,9 @@ def figures(
 ) -> Section:
     """The numbers that one wants to see first."""
     items: list[tuple[str, str, str]] = []
-    if low:
+    if isinstance(goal, AboveHull):
+        items += hull_figures(goal)
+    elif low:
         best = low[0]
         maker = next((r.generator for r in records if r.iteration == best.start), "")
         how = f"evaluation {best.start + 1}" if best.start >= 0 else "known before"
@@ -45,7 +48,7 @@ def figures(
             how = f"relaxed from {how}"
         note = f"{how}, {maker.replace('_', ' ')}" if maker else how
         items.append(("lowest energy", f"{signed(best.value)} {goal.unit}", note))
-    if len(low) > 1:
+    if len(low) > 1 and not isinstance(goal, AboveHull):
         gap = 1e3 * (low[1].value - low[0].value)
         unit = "meV" if goal.unit == "eV" else "meV/atom"
         items.append(("next structure", f"+{gap:.0f} {unit}", "the lowest one that differs"))
@@ -65,6 +68,11 @@ def figures(
     return parts.figures(items)
 
 
+def _difference(goal: Goal) -> str:
+    """What is shown of an evaluation, in a word."""
+    return "above the hull" if isinstance(goal, AboveHull) else "E − lowest"
+
+
 def energies(goal: Goal) -> Section:
     """Every evaluation and the lowest so far."""
     return parts.plot(
@@ -75,7 +83,7 @@ def energies(goal: Goal) -> Section:
         ],
         title="The search",
         x=parts.axis("evaluation"),
-        y=parts.axis(f"E − lowest ({goal.unit})", relative=True, robust=True),
+        y=parts.axis(f"{_difference(goal)} ({goal.unit})", relative=True, robust=True),
         colors=["generator", "purpose"],
         caption="Every evaluation with the engine; paler marks at the upper edge lie above it. "
         "Purpose: start, before there was a model; improve, to find a lower structure; explore, to "
@@ -103,7 +111,9 @@ def expectations(goal: Goal) -> Section:
         NAME,
         [parts.diagonal(), parts.points("value", "expected", error="std")],
         title="Expected and answered",
-        x=parts.axis(f"E of the engine − lowest ({goal.unit})", relative="value", robust=True),
+        x=parts.axis(
+            f"by the engine: {_difference(goal)} ({goal.unit})", relative="value", robust=True
+        ),
         y=parts.axis(f"expected ± σ ({goal.unit})", relative="value", robust=True),
         colors=["number"],
         square=True,
