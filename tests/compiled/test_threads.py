@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from threading import Event
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from scipy.linalg import lapack
+from threadpoolctl import threadpool_limits
 
 from nugget import CUR, SOAP, LabelNoise, NuggetError, Potential, set_threads
 from nugget._compiled import threads
@@ -168,3 +169,30 @@ def test_routines_without_the_lock_are_those_of_scipy():
     wanted = np.linalg.solve(r.T, rows.T).T
     right_solve_in_place(rows, r)
     np.testing.assert_allclose(rows, wanted, rtol=1e-9)
+
+
+def test_fits_do_not_depend_on_the_threads_of_blas():
+    """Two threads of BLAS add up in another order; a fit is on one, whatever the process has."""
+    found = []
+    for number in (1, 2):
+        with threadpool_limits(number):
+            pot = Potential(SOAP(["Cu", "Au"], 4.0), inducing=CUR(150)).fit(IMAGES[:30])
+            pot.update(IMAGES[30:])
+            found.append(pot.fitted.regression.alpha)
+    np.testing.assert_array_equal(*found)
+
+
+def test_blas_is_reset_when_the_last_one_leaves():
+    """A thread that comes and goes meanwhile leaves the setting of the other alone."""
+
+    def inside() -> None:
+        with threads.one_blas_thread():
+            pass
+
+    with threadpool_limits(2):
+        with threads.one_blas_thread():
+            worker = Thread(target=inside)
+            worker.start()
+            worker.join()
+            assert {lib.num_threads for lib in threads._blas()} == {1}
+        assert {lib.num_threads for lib in threads._blas()} == {2}

@@ -66,7 +66,7 @@ def each(
     work, cores = list(items), free(threads)
     if getattr(_inside, "busy", False):
         return [function(item) for item in work]
-    with _one_blas_thread():  # also for one thread: BLAS with more has other bits
+    with one_blas_thread():  # also for one thread: BLAS with more has other bits
         if cores == 1 or len(work) < 2:
             return [function(item) for item in work]
         shared: _Shared[_In, _Out] = _Shared(function, work)
@@ -127,16 +127,39 @@ def _help(queue: SimpleQueue[Callable[[], None]]) -> None:
 
 
 @contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread; asking takes 1 µs, telling ten times that."""
-    several = [(lib, lib.num_threads) for lib in _blas() if lib.num_threads != 1]
-    for lib, _ in several:
-        lib.set_num_threads(1)
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread, in the whole process: with more it has other bits.
+
+    Whoever comes first sets it and whoever leaves last resets it, so that threads that work at the
+    same time do not undo each other's setting. Asking takes 1 µs, telling ten times that.
+    """
+    with _guests.lock:
+        if _guests.inside == 0:
+            _guests.before = [(lib, lib.num_threads) for lib in _blas() if lib.num_threads != 1]
+            for lib, _ in _guests.before:
+                lib.set_num_threads(1)
+        _guests.inside += 1
     try:
         yield
     finally:
-        for lib, before in several:
-            lib.set_num_threads(before)
+        with _guests.lock:
+            _guests.inside -= 1
+            if _guests.inside == 0:
+                for lib, before in _guests.before:
+                    lib.set_num_threads(before)
+
+
+class _Guests:
+    """Who needs BLAS on one thread at present, and what it had before."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = threading.Lock(), 0
+        self.before: list[tuple[Any, int]] = []
+
+
+_guests = _Guests()
+# A lock that another thread holds at the moment of a fork would stay locked in the child for ever.
+os.register_at_fork(after_in_child=lambda: setattr(_guests, "lock", threading.Lock()))
 
 
 @cache

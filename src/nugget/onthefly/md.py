@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
+from nugget._compiled.threads import one_blas_thread
 from nugget.onthefly.calculator import Call, LearningCalculator
 from nugget.onthefly.config import MDConfig
 from nugget.onthefly.directory import create, finish, read_checkpoint, read_run
@@ -90,7 +91,7 @@ class MDRun:
 
     def run(self, watch: Watch | None = None) -> Progress:
         """Go on to the last step, or until `stop`."""
-        with locked(self.directory):
+        with locked(self.directory), one_blas_thread():
             return self._run(watch or (lambda progress: None))
 
     def _run(self, watch: Watch) -> Progress:

@@ -17,6 +17,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.threads import one_blas_thread
 from nugget.errors import NuggetError
 from nugget.onthefly.band import Band, evaluated, interpolated, relaxed
 from nugget.onthefly.calculator import free_components
@@ -109,6 +110,7 @@ class NEBRun:
         settings, (start, end) = read_run(directory, "neb")
         return cls(directory, NEBConfig.model_validate(settings), start, end)
 
+    @one_blas_thread()
     def run(self, watch: Watch | None = None) -> NEBResult:
         """Find the path; files are in the directory."""
         with locked(self.directory), RecordedEngine(self.config.engine, self.directory) as engine:

@@ -12,6 +12,7 @@ import numpy as np
 from ase import Atoms
 
 from nugget._compiled.arrays import Floats
+from nugget._compiled.threads import one_blas_thread
 from nugget.descriptors.base import Descriptor
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
@@ -97,6 +98,7 @@ class Potential(Shown):
     def contents(self) -> Contents:
         return potential_contents(self)
 
+    @one_blas_thread()
     def fit(
         self,
         images: Sequence[Atoms],
@@ -164,6 +166,7 @@ class Potential(Shown):
             calibrate_left_out(self)
         return self
 
+    @one_blas_thread()
     def update(
         self, images: Sequence[Atoms], use_forces: bool | None = None,
         use_stress: bool | None = None,

@@ -7,8 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
+from nugget._compiled.threads import one_blas_thread
 from nugget.evaluation.trust import require_trust
 from nugget.search.baseline import baseline_code
 from nugget.search.config import Config
@@ -115,7 +114,7 @@ class Search(Shown):
         store = Store.open(Path(directory))
         require_trust(baseline_code(store.config(), store.directory), str(directory), trust)
         search = cls(store)
-        with search.store.locked(), threadpool_limits(1):
+        with search.store.locked(), one_blas_thread():
             records, pending = search.store.records(), search.store.pending()
             learner = search.learner()
             return replay(learner, records, pending)
@@ -151,7 +150,7 @@ class Search(Shown):
         """
         budget = self.config.search.budget if budget is None else budget
         stop_when = self.config.search.stop_when if stop_when is None else stop_when
-        with self.store.locked(), threadpool_limits(1):
+        with self.store.locked(), one_blas_thread():
             learner = self.learner()
             run = Run(
                 self.store, learner, self.references, budget, watch, lambda: self._stop, stop_when
