@@ -4,11 +4,12 @@
 
 `oldest` takes the lowest versions that pyproject.toml permits, with the lowest Python; `newest` the
 newest that can be had, with the newest Python found here. A quick part of the tests is run against
-the installed wheel, not against the sources.
+the installed wheel, not against the sources: PYTHONPATH is not passed on.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ TESTS = (
     "search/test_loop.py",
 )  # fmt: skip
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def newest_python() -> str:
@@ -37,7 +39,7 @@ def newest_python() -> str:
 
 def run(*command: object) -> None:
     print("+", " ".join(map(str, command)), flush=True)
-    subprocess.run([str(part) for part in command], check=True, cwd=ROOT)
+    subprocess.run([str(part) for part in command], check=True, cwd=ROOT, env=ENVIRONMENT)
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def main() -> None:
         run(*pip, "install", "--quiet", wheel, *exact, *TOOLS)
         run(*pip, "check")
         run(PLACE / name / "bin" / "nugget", "--version")
-        # importmode: the tests must find the installed package.
+        # -P: the tests must find the installed package.
         where = [ROOT / "tests" / test for test in TESTS]
         run(PLACE / name / "bin" / "python", "-P", "-m", "pytest", "-q", "-m", "not slow", *where)
         print(f"{name}: {python} passed", flush=True)

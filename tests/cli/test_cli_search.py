@@ -98,6 +98,7 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
 
 def test_evaluations_on_a_dask_cluster():
     """The engine runs in the cluster's workers; the log is as good as any other."""
+    pytest.importorskip("distributed")
     cluster = ("--set", "execution.kind=dask", "--set", "execution.workers=2")
     report = parsed("search", "Au6", *SMALL, "--budget", 7, "--in-flight", 2, *cluster)
     assert (report["evaluations"], report["failures"]) == (7, {})

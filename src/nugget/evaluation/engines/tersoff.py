@@ -81,7 +81,7 @@ ENGINES = (
         "Tersoff's potential of 1989 (ASE); Si, C and SiC",
         tersoff,
         "ase.calculators.tersoff",
-        "pip install 'ase>=3.25'",
+        "pip install 'ase>=3.26'",
         settings="skin (Å)",
         cheap=True,
     ),
