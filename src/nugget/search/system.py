@@ -15,7 +15,7 @@ from nugget.generators.compositions import elements_of
 DEFAULT_GENERATORS: dict[str, float] = {
     "random_cluster": 1.0,
     "random_placement": 1.0,
-    "symmetric": 1.0,
+    "symmetric": 2.0,
     "rattle": 1.0,
     "surface_move": 1.0,
     "permutation": 1.0,
