@@ -16,6 +16,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from nugget.structures.files import alive
+
 OUTPUT = "output.txt"
 _LONGEST = 1 << 20  # bytes of output that are kept
 _IN_USE = ".in-use"  # ends the name of the file beside a directory
@@ -65,7 +67,7 @@ class Scratch:
         for mark in self.base.glob(f"evaluation-*{_IN_USE}"):
             with contextlib.suppress(OSError, ValueError):
                 process, machine = mark.read_text().split()
-                if machine == platform.node() and not _alive(int(process)):
+                if machine == platform.node() and not alive(int(process)):
                     shutil.rmtree(mark.with_suffix(""), ignore_errors=True)
                     mark.unlink()
 
@@ -78,14 +80,3 @@ class Scratch:
 
 def _mark(directory: Path) -> Path:
     return directory.with_name(directory.name + _IN_USE)
-
-
-def _alive(process: int) -> bool:
-    """Is there such a process? Somebody else's counts, too."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -41,12 +41,11 @@ class Copies(BaseGenerator):
         start = rng.uniform(0.0, 2 * np.pi)
         images = _operations(axis, fold)
         part, rest, outward = _divide(x, problem.numbers, axis, fold, start)
-        lie = x[rest] - (x[rest] @ axis)[:, None] * axis  # in the plane ...
-        if fold > _MIRROR:
-            lie = x[rest] - lie  # ... or on the axis
+        across = x[rest] - (x[rest] @ axis)[:, None] * axis
+        between = across if fold == _MIRROR else x[rest] - across  # in the plane, or on the axis
         for gap in (0.0, 0.15, 0.3):
             made = x.copy()
-            made[rest] = lie
+            made[rest] = between
             for atoms, image in zip(part, images, strict=True):
                 made[atoms] = (x[part[0]] + gap * problem.bond * outward) @ image.T
             yield Proposal(made)

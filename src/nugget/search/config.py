@@ -103,13 +103,13 @@ class SearchConfig(Section):
         "on the surrogate, eV/Å²; 0: none",
     )
     walkers: int = Field(
-        20, ge=0, description="walkers that climb the expected improvement on the surrogate"
+        20, ge=0, description="walkers that climb the expected improvement; 0: none"
     )
     walker_hops: int = Field(
         10,
         ge=1,
-        description="hops of each walker per evaluation; fewer where evaluations have explored in "
-        "vain less often than that",
+        description="most hops of a walker per evaluation: one, and one more after each "
+        "exploration in vain; all of them where walkers always walk",
     )
     walk: Literal["auto", "exploring", "always"] = Field(
         "auto",

@@ -81,7 +81,7 @@ def _take(file: TextIO, directory: Path) -> None:
         except OSError:
             file.seek(0)
             pid = _owner(file.read())
-            if pid is None or _alive(pid) or time.monotonic() > end:
+            if pid is None or alive(pid) or time.monotonic() > end:
                 owner = "another process" if pid is None else f"process {pid}"
                 raise NuggetError(
                     f"{directory} is in use by {owner}: wait for it, or stop it."
@@ -100,15 +100,16 @@ def _remove_stale(directory: Path) -> None:
     """Remove temporary files whose process is gone."""
     for file in directory.iterdir():
         match = _PARTIAL.fullmatch(file.name)
-        if match is not None and not _alive(int(match[1])):
+        if match is not None and not alive(int(match[1])):
             file.unlink(missing_ok=True)
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Is there such a process? Somebody else's counts, too."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:  # it belongs to somebody else
-        return True
+        pass
     return True

@@ -181,11 +181,9 @@ class SearchPage:
         system = self.config.system
         if system.kind == "surface":
             return f"{system.formula} on {Path(system.template or '').stem}"
-        return (
-            f"{system.title} crystals"
-            if system.compositions
-            else (f"{system.formula} crystal" if system.kind == "crystal" else system.formula)
-        )
+        if system.compositions:
+            return f"{system.title} crystals"
+        return f"{system.formula} crystal" if system.kind == "crystal" else system.formula
 
     def words(self) -> tuple[tuple[str, str], str]:
         """The badge, and what stands below the title."""
