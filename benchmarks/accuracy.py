@@ -6,7 +6,7 @@
 `gold`: errors on DFT gold clusters for the paper's settings and all presets, over five splits: the
 paper's (0–224 train, 250– test) and four random ones. `sets`: coverage, errors and rank correlation
 of the defaults on five data sets, for structures of the trained kinds and of others (`data_sets.py`
-makes four of them). docs/accuracy.md discusses the numbers.
+makes four of them). docs/evidence/accuracy.md discusses the numbers.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ import in_process
 import numpy as np
 from ase.io import read, write
 
-from nugget.evaluation.engines import make_calculator
-from nugget.potential import presets
+from nugget import presets
+from nugget.engines.engine import make_calculator
+from nugget.search.knowledge import is_found
 from nugget.search.polish import lowest_distinct
-from nugget.search.reference import is_found
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import common  # first: it sets one thread
 
 from nugget.campaign import Campaign, summarise
 from nugget.campaign.results import write_csv
-from nugget.evaluation.executors import InProcess
+from nugget.engines.execution import InProcess
 from nugget.search import make_config
 
 VARY = {"kappa": ("0", "1", "2", "4", "8")}
@@ -46,12 +46,12 @@ def real(directory: Path) -> Campaign:
 
 def copied(campaign: Campaign, searches: int) -> None:
     """As many searches as wanted, in their places, as if they had been run elsewhere."""
-    repeats = searches // len(campaign.cells)
+    repeats = searches // len(campaign.settings)
     whole = Campaign.resume(campaign.directory, repeats)
-    sources = {(m.cell.name, m.seed): m.directory for m in campaign.members}
+    sources = {(m.setting.name, m.seed): m.directory for m in campaign.members}
     for member in whole.members:
         if not member.directory.exists():
-            source = sources[member.cell.name, member.seed % REAL]
+            source = sources[member.setting.name, member.seed % REAL]
             shutil.copytree(source, member.directory)
             settings = member.directory / "config.toml"
             text = settings.read_text().replace(

@@ -25,11 +25,11 @@ from ase.optimize import BFGS
 from ase.spacegroup import crystal
 from threadpoolctl import threadpool_limits
 
-from nugget.evaluation.run import Task
-from nugget.identity.crystal import same_crystal
-from nugget.potential.presets import balanced
-from nugget.relax.cells import CellSurface, cells_on_calculator, relax_cells
-from nugget.structures.cells import reduced
+from nugget.engines.task import Task
+from nugget.presets import balanced
+from nugget.relax.cell_relaxation import CellSurface, cells_on_calculator, relax_cells
+from nugget.structures.geometry import reduced
+from nugget.structures.identity import same_crystal
 
 FMAX, STEPS = 0.01, 300
 L12 = crystal(
@@ -101,12 +101,12 @@ def main() -> None:
     rng, rows = np.random.default_rng(0), []
     with threadpool_limits(1):
         for name, (engine, atoms) in KNOWN.items():
-            calculator = Task(engine).calculator()
+            calculator = Task(name=engine).calculator()
             few = args.crystals if engine == "emt" else 10  # ASE's Tersoff is slow
             images = [disturbed(atoms, rng) for _ in range(few)]
             surface = cells_on_calculator(calculator)
             rows.append(compare(f"{name}, {engine}", images, surface, calculator))
-        calculator = Task("emt").calculator()
+        calculator = Task(name="emt").calculator()
         data = labelled([disturbed(KNOWN["Cu3Au, 8 atoms"][1], rng) for _ in range(40)], calculator)
         potential = balanced(["Cu", "Au"], data).fit(data, use_stress=True)
         images = [disturbed(KNOWN["Cu3Au, 8 atoms"][1], rng, 0.03) for _ in range(args.crystals)]

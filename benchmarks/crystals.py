@@ -26,16 +26,16 @@ from ase.spacegroup import crystal
 from ase.units import GPa
 from threadpoolctl import threadpool_limits
 
-from nugget.evaluation.run import Task, run_task
-from nugget.relax.cell_engine import CellRelaxation
-from nugget.search.config import make_config
+from nugget.engines.task import Task, run_task
+from nugget.relax.engine_relaxation import CellRelaxation
+from nugget.search.knowledge import is_found
 from nugget.search.learner import Learner
+from nugget.search.loop import complete, make_pending
 from nugget.search.polish import lowest_distinct
-from nugget.search.prepare import make_problem
-from nugget.search.records import complete, make_pending
-from nugget.search.reference import is_found
-from nugget.search.system import CRYSTAL_GENERATORS
+from nugget.search.search_settings import make_config
 from nugget.structures.symmetry import space_group_of
+from nugget.systems.crystal import CRYSTAL_GENERATORS
+from nugget.systems.system_settings import make_system
 
 REFERENCES = Path(__file__).parent / "references"
 LJ = {"sigma": 2.5, "epsilon": 1.0, "rc": 7.5, "smooth": True}
@@ -91,9 +91,9 @@ def search(
         section, option = key.split(".", 1)
         settings.setdefault(section, {})[option] = value
     config = make_config(settings)
-    task = Task(engine, options, stress=True)
+    task = Task(name=engine, options=options, stress=True)
     references = [relax_with(task, atoms, 0.005).result().atoms for atoms in starts()]
-    learner = Learner(config, make_problem(config.system, Path()))
+    learner = Learner(config, make_system(config.system, Path()))
     goal, tolerance = learner.goal, config.search.reference_tolerance
     near, extra, found = goal.memory(), 0, None
     begun, seconds, best = time.process_time(), 0.0, []
@@ -127,7 +127,7 @@ def search(
 def pressure_series(pressures: Sequence[int], seed: int, budget: int) -> list[dict[str, Any]]:
     """Enthalpies of silicon with Tersoff: diamond and a denser rival, from searches and by hand."""
     rows = []
-    task = Task("tersoff", {}, stress=True)
+    task = Task(name="tersoff", stress=True)
     rivals = {
         "diamond": bulk("Si", "diamond", a=5.43),
         "beta-tin": crystal("Si", [(0, 0, 0)], spacegroup=141, cellpar=[4.9, 4.9, 2.6, 90, 90, 90],
@@ -147,7 +147,7 @@ def pressure_series(pressures: Sequence[int], seed: int, budget: int) -> list[di
             "search": {"seed": seed},
         }
         config = make_config(settings)
-        learner = Learner(config, make_problem(config.system, Path()))
+        learner = Learner(config, make_system(config.system, Path()))
         for k in range(budget):
             proposal = learner.propose(k)
             if proposal is None:

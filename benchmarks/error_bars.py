@@ -33,10 +33,10 @@ def errors_over_bars(directory: Path) -> list[float]:
         if not record.ok:
             continue
         if record.predicted is not None and record.std:
-            bar = record.std * bars.shown(record.predicted, record.std, best)
+            bar = record.std * bars.displayed(record.predicted, record.std, best)
             if count < 40:
                 z.append((record.energy - record.predicted) / bar)
-            bars = bars.met(record.predicted, record.std, record.energy, best)
+            bars = bars.updated(record.predicted, record.std, record.energy, best)
         best, count = min(best, record.energy), count + 1
     return z
 

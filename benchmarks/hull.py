@@ -25,15 +25,13 @@ from ase.build import bulk
 from ase.data import atomic_numbers
 from threadpoolctl import threadpool_limits
 
-from nugget.evaluation.run import Task
-from nugget.generators.supercell import repeated
-from nugget.relax.cells import cells_on_calculator, relax_cells
-from nugget.search.config import make_config
-from nugget.search.goal import AboveHull
-from nugget.search.hull import Hull
-from nugget.search.loop import Search
-from nugget.structures.cells import reduced
+from nugget.engines.task import Task
+from nugget.relax.cell_relaxation import cells_on_calculator, relax_cells
+from nugget.search.search import Search
+from nugget.search.search_settings import make_config
+from nugget.structures.geometry import reduced, repeated
 from nugget.structures.symmetry import space_group_of
+from nugget.systems.goal import AboveHull, Hull
 
 ELEMENTS = tuple(atomic_numbers[symbol] for symbol in ("Cu", "Au"))
 
@@ -110,7 +108,7 @@ def decorations(n: int, calculator: Any) -> Iterator[Atoms]:
 
 def brute_force(most: int) -> dict[str, Any]:
     """The relaxed decorations: energies per atom, and the hull."""
-    calculator = Task("emt").calculator()
+    calculator = Task(name="emt").calculator()
     surface, begun, rows = cells_on_calculator(calculator), time.process_time(), []
     hull, evaluations = Hull(ELEMENTS), 0
     for n in range(1, most + 1):

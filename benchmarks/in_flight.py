@@ -146,17 +146,17 @@ def ratios(one: list[float], many: list[float], draws: int = 10_000) -> dict[str
 
 def fantasy_cost() -> dict[str, float]:
     """Milliseconds that three pending structures add to a proposal with 100 known."""
-    from nugget.evaluation.run import run_engine
-    from nugget.generators import Problem
+    from nugget.engines.task import Task, run_task
     from nugget.search import make_config
     from nugget.search.learner import Learner
-    from nugget.search.records import complete, make_pending
+    from nugget.search.loop import complete, make_pending
+    from nugget.systems import PlacedAtoms
 
-    learner = Learner(make_config(settings(0, 4, "lcb", 100)), Problem.cluster("Au13"))
+    learner = Learner(make_config(settings(0, 4, "lcb", 100)), PlacedAtoms.cluster("Au13"))
     for k in range(100):
         proposal = learner.propose(k)
         assert proposal is not None
-        outcome = run_engine("emt", {}, proposal.atoms)
+        outcome = run_task(Task(name="emt"), proposal.atoms)
         learner.learn(complete(make_pending(k, k, proposal, 2.0), k, outcome))
     waiting = []
     for k in range(100, 103):
@@ -165,7 +165,7 @@ def fantasy_cost() -> dict[str, float]:
         waiting.append(proposal.atoms)
     seconds = common.interleaved(
         {
-            "fantasies": lambda: learner._believing(waiting),
+            "fantasies": lambda: learner._with_pending(waiting),
             "proposal": lambda: learner.propose(103, waiting),
         }
     )

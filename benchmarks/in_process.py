@@ -12,13 +12,13 @@ from ase.calculators.calculator import Calculator
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.optimize import LBFGS
 
-from nugget.evaluation.engines import make_calculator
+from nugget.engines.engine import make_calculator
 from nugget.search import make_config
 from nugget.search.knowledge import read_knowledge
 from nugget.search.learner import Learner
-from nugget.search.prepare import make_problem
-from nugget.search.records import make_pending
-from nugget.search.store import Record
+from nugget.search.loop import make_pending
+from nugget.search.record import Record
+from nugget.systems.system_settings import make_system
 
 
 def evaluate(atoms: Atoms, calculator: Calculator) -> Atoms | None:
@@ -49,7 +49,7 @@ def polished(atoms: Atoms, calculator: Calculator) -> Atoms:
 def search(tree: dict[str, Any], calculator: Calculator | None = None) -> Iterator[Record]:
     """The records of a search, one at a time, as `nugget search` would write them."""
     config = make_config(tree)
-    problem = make_problem(config.system, Path())
+    problem = make_system(config.system, Path())
     learner = Learner(config, problem, read_knowledge(config, problem))
     engine = make_calculator(config.engine.name) if calculator is None else calculator
     for k in range(config.search.budget):

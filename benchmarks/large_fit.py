@@ -21,8 +21,8 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from limits import alloys
 
 from nugget import CUR, SOAP, Posterior, Potential
-from nugget._compiled.jit import compile_seconds
-from nugget.cli._estimate import estimate_fit, measure, speed
+from nugget.cli._fit import estimate_fit, measure, speed
+from nugget.numerics.jit import compile_seconds
 
 
 def labelled(count: int) -> list[Atoms]:

@@ -38,13 +38,14 @@ def tetrahedron() -> Atoms:
 
 def lowest(name: str, start: Path | None) -> Atoms:
     from nugget.engines import make_calculator
-    from nugget.generators import Mixer, Problem, make_generator
-    from nugget.potential.priors import PairWell
+    from nugget.generators import Mixer, make_generator
+    from nugget.potential.mean_functions.pair_terms import PairWell
     from nugget.relax import relax
+    from nugget.systems import PlacedAtoms
 
     engine, size, hops = KNOWN[name]
     calculator = make_calculator(engine)
-    problem = Problem.cluster(f"Au{size}")
+    problem = PlacedAtoms.cluster(f"Au{size}")
     mixer = Mixer(
         [
             make_generator(n)

@@ -23,10 +23,10 @@ from ase.optimize import BFGS, LBFGS, GPMin
 from common import save, table
 
 from nugget.engines import make_calculator
-from nugget.generators import Problem
 from nugget.generators.random_cluster import RandomCluster
-from nugget.potential.priors import PairWell
+from nugget.potential.mean_functions.pair_terms import PairWell
 from nugget.relax import relax, relax_with_engine
+from nugget.systems import PlacedAtoms
 
 FMAX, STEPS = 0.05, 300
 GPMIN_STEPS = 80  # its cost grows with the cube of these; more would take hours
@@ -36,7 +36,7 @@ Starts = Callable[[np.random.Generator, int, Make], Atoms]
 
 def cluster(formula: str) -> Starts:
     def start(rng: np.random.Generator, k: int, make: Make) -> Atoms:
-        atoms = RandomCluster()(rng, Problem.cluster(formula))
+        atoms = RandomCluster()(rng, PlacedAtoms.cluster(formula))
         atoms = relax([atoms], PairWell(), steps=6 if k % 2 else 60)[0].atoms
         if k % 2 == 0:
             atoms.calc = make()

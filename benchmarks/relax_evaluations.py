@@ -18,9 +18,9 @@ from ase.calculators.emt import EMT
 from ase.optimize import BFGS, FIRE, LBFGS
 from common import save
 
-from nugget.generators import Problem
 from nugget.generators.random_cluster import RandomCluster
 from nugget.relax import on_calculator, relax
+from nugget.systems import PlacedAtoms
 
 STEPS = 1000
 
@@ -84,7 +84,7 @@ def main() -> None:
           f"{'converged':>9s} {'mean energy':>12s}")  # fmt: skip
     for name, (formula, make) in SYSTEMS.items():
         rng = np.random.default_rng(args.seed)
-        problem = Problem.cluster(formula)
+        problem = PlacedAtoms.cluster(formula)
         images = [RandomCluster()(rng, problem) for _ in range(args.structures)]
         for fmax in args.fmax:
             for method, run in methods.items():

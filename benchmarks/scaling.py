@@ -25,7 +25,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from descriptor import clusters
 
 from nugget import CUR, SOAP, LabelNoise, Potential
-from nugget.gp.kernels._exponential import exponentials
+from nugget.gp.kernels.rbf_loops import exponentials
 
 MODELS = {"exact": LabelNoise(), "K = 10": LabelNoise(members=10)}
 

@@ -15,18 +15,18 @@ from dscribe.descriptors import SOAP as Rival
 from potential import trained
 
 from nugget import LabelNoise, ProjectedProcess
-from nugget.evaluation.run import run_engine
-from nugget.generators import Problem
+from nugget.engines.task import Task, run_task
 from nugget.generators.random_cluster import RandomCluster
-from nugget.potential.priors import PairWell
+from nugget.potential.mean_functions.pair_terms import PairWell
 from nugget.relax import relax
 from nugget.search import make_config
 from nugget.search.learner import Learner
-from nugget.search.records import complete, make_pending
+from nugget.search.loop import complete, make_pending
+from nugget.systems import PlacedAtoms
 
 
 def structure_steps() -> dict[str, dict[str, float]]:
-    problem = Problem.cluster("Au20")
+    problem = PlacedAtoms.cluster("Au20")
     rng = np.random.default_rng(0)
     images = [RandomCluster()(rng, problem) for _ in range(30)]
     images = [r.atoms for r in relax(images, PairWell(), 0.05, 30, problem.region)]
@@ -76,14 +76,14 @@ def iteration(use_forces: bool, known: int) -> dict[str, float]:
             "search": {"candidates": 10, "relax_steps": 100},
         }
     )
-    learner = Learner(config, Problem.cluster("Au20"))
+    learner = Learner(config, PlacedAtoms.cluster("Au20"))
     times = []
     for k in range(known):
         begun = time.process_time()
         proposal = learner.propose(k)
         proposed = time.process_time()
         assert proposal is not None
-        outcome = run_engine("emt", {}, proposal.atoms)
+        outcome = run_task(Task(name="emt"), proposal.atoms)
         evaluated = time.process_time()
         learner.learn(complete(make_pending(k, k, proposal, 2.0), k, outcome))
         end = time.process_time()

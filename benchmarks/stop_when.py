@@ -21,8 +21,8 @@ import common
 import in_process
 import numpy as np
 
-from nugget.evaluation.engines import make_calculator
-from nugget.search.stop import Meetings
+from nugget.engines.engine import make_calculator
+from nugget.search.stop import RediscoveryCounter
 
 SYSTEMS: dict[str, tuple[str, str, int, float | None]] = {
     "LJ13": ("Au13", "lj", 40, -44.326801),
@@ -47,14 +47,14 @@ def one(job: tuple[str, int, str, int]) -> dict[str, Any]:
         "engine": {"name": engine},
         "search": {"budget": budget, "seed": seed, "candidates": candidates},
     }
-    meetings, lowest, relaxed = Meetings(), np.inf, np.inf
+    counter, lowest, relaxed = RediscoveryCounter(), np.inf, np.inf
     rows = []
     for record in in_process.search(tree, calculator):
-        meetings.add(record)
+        counter.add(record)
         if record.ok and record.energy < lowest:
             lowest = record.energy
             relaxed = in_process.polished(record.atoms, calculator).get_potential_energy()
-        sure = meetings.confidence()
+        sure = counter.confidence()
         rows.append([sure.probability, sure.met, sure.lower, float(relaxed)])
     done = {"system": name, "seed": seed, "rows": rows}
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def settings(case: Case, variant: str, seed: int) -> dict[str, Any]:
-    from nugget.search.config import DEFAULT_GENERATORS
+    from nugget.systems.system_settings import DEFAULT_GENERATORS
 
     tree: dict[str, Any] = {
         "system": {"formula": case.formula, **case.system},
@@ -81,10 +81,10 @@ def settings(case: Case, variant: str, seed: int) -> dict[str, Any]:
 
 def solved(atoms: Atoms, reference: Atoms, tolerance: float) -> bool:
     """The reference's bond graph at about its energy, or an energy even lower."""
-    from nugget.identity import is_reference
+    from nugget.structures.identity import same_graph
 
     above = atoms.get_potential_energy() - reference.get_potential_energy()
-    return above < -tolerance or (above < tolerance and is_reference(atoms, reference))
+    return above < -tolerance or (above < tolerance and same_graph(atoms, reference))
 
 
 def one(job: tuple[str, str, int, str, float | None]) -> dict[str, Any]:

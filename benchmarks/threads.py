@@ -25,11 +25,13 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from limits import alloys, fitted
 
 from nugget import CUR, SOAP, LabelNoise, Posterior, Potential, set_threads
-from nugget._compiled import threads
-from nugget.gp import linalg, regression, streaming
-from nugget.potential import design, prediction, surface
+from nugget.gp import linalg, regression
+from nugget.gp import regression as streaming
+from nugget.numerics import threads
+from nugget.potential import prediction, surface
+from nugget.potential import training as design
 from nugget.relax import relax
-from nugget.relax import run as relax_run
+from nugget.relax import relaxation as relax_run
 
 QUIET = 0.1  # of a core: what others may take in a round that counts
 USERS = (linalg, regression, streaming, design, prediction, surface, relax_run)

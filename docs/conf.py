@@ -1,4 +1,4 @@
-"""The documentation site, made by `make docs`. It asks no other host for anything."""
+"""The documentation site, built by `make docs`. It makes no request to other hosts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ author = "The nugget developers"
 copyright = "The nugget developers, MIT licence"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx_copybutton", "nugget_reference"]
+extensions = ["myst_parser", "sphinx_copybutton", "nugget_reference", "mathml"]
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
+myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline", "dollarmath"]
 myst_heading_anchors = 4
 nitpicky = True
+# Signatures show types of other packages, whose pages are not part of this site.
+nitpick_ignore_regex = [("py:(class|data|exc|func)", ".*")]
+python_maximum_signature_line_length = 68
+python_use_unqualified_type_names = True
+add_module_names = False
 smartquotes = False  # -- begins options
 # The diagrams and shell transcripts are plain text.
 highlight_language = "text"

@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 from ase import Atoms
 
-from nugget.cli._search import follow, report_of, summarise
-from nugget.datafiles import write_images
+from nugget.cli.search import follow, show
 from nugget.engines import make_calculator
-from nugget.identity import degree_sequence
-from nugget.relax.learning import relax_with_engine
+from nugget.relax.engine_relaxation import relax_with_engine
+from nugget.report.digest import search_summary
 from nugget.search import Search, make_config
+from nugget.structures.identity import degree_sequence
+from nugget.structures.io import write_images
 
 BUDGET = 300
 
@@ -74,7 +75,7 @@ def main() -> int:
     settings = {"search": {"reference": str(reference), "budget": BUDGET}}
     search = Search.create(make_config(settings | {"system": {"formula": "Au20"}}), out)
     result = follow(search, None, live=True)
-    summarise(report_of(search, result), broken_off=result is None)
+    show(search_summary(search, result), broken_off=result is None)
     if result is None or result.interrupted:
         return 130
     if not result.minima:

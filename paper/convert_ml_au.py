@@ -19,8 +19,8 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read
 
-from nugget.datafiles import write_images
 from nugget.errors import NuggetError, run_script
+from nugget.structures.io import write_images
 
 
 def structure(file: Path, row: list[str]) -> Atoms:

@@ -26,10 +26,10 @@ from scipy import stats
 from nugget import CUR, RBF, SOAP, LabelNoise, PivotedCholesky, Potential, ProjectedProcess
 from nugget.calibration import CalibrationWarning, Residuals, calibrate, fit_scale, residuals
 from nugget.calibration.recalibrate import LEVEL_BOUNDS
-from nugget.datafiles import read_images
 from nugget.errors import NuggetError, run_script
-from nugget.report.calibration_figure import calibration_figure
+from nugget.report.figures import calibration_figure
 from nugget.report.style import save
+from nugget.structures.io import read_images
 
 PP = "projected process"
 MODELS = {

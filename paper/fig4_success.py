@@ -19,18 +19,26 @@ import argparse
 import json
 from pathlib import Path
 
-from nugget.campaign.grid import cell_values
+from nugget.campaign.grid import split
 from nugget.campaign.results import Row, examine, read_csv, read_outcome, write_csv
-from nugget.campaign.summary import Group, compare, describe, grouped
+from nugget.campaign.statistics import Group, compare, describe, grouped
 from nugget.errors import NuggetError, run_script
+from nugget.report.figures import success_figure
 from nugget.report.style import save
-from nugget.report.success_figure import success_figure
 from nugget.search.store import Store
 
 HERE = Path(__file__).parent
 TETRAHEDRA = HERE.parent / "benchmarks" / "references" / "gfn1-au20-tetrahedra.extxyz"
 CSV = HERE / "results" / "fig4_au20.csv"
 UNCERTAINTIES = ("label-noise", "projected-process")
+
+
+def varied(name: str) -> dict[str, str]:
+    """The values of the varied settings, from the name of a directory such as kappa=2."""
+    if name == "all":
+        return {}
+    pairs = [part.partition("=") for part in split(name.replace("%2F", "/"))]
+    return {key: value for key, _, value in pairs}
 
 
 def collect(campaign: Path, reference: Path | None = None) -> list[Row]:
@@ -49,7 +57,7 @@ def collect(campaign: Path, reference: Path | None = None) -> list[Row]:
             outcome = examine(store, config)
         if outcome is not None:
             seed = int(directory.name.removeprefix("seed-"))
-            rows.append(Row(cell_values(directory.parent.name), seed, outcome))
+            rows.append(Row(varied(directory.parent.name), seed, outcome))
     if not rows:
         raise NuggetError(f"{campaign} holds no search that has ended.")
     # At κ = 0 no σ is used: searches with the two uncertainties are the same to the last bit, so

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ase import Atoms
-from systems import SYSTEMS
+from example_structures import SYSTEMS
 
 HERE = Path(__file__).parent
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -1,4 +1,4 @@
-"""Engines that go wrong in every way, for the tests of `nugget.evaluation`.
+"""Engines that go wrong in every way, for the tests of `nugget.engines`.
 
 `chosen` reads the fault from the structure's first tag, so that one process can meet them all.
 """
@@ -14,6 +14,10 @@ from pathlib import Path
 import numpy as np
 from ase.calculators.calculator import Calculator, all_changes
 from ase.calculators.emt import EMT
+from ase.calculators.morse import MorsePotential
+from ase.units import Bohr, Hartree
+
+from nugget.engines.engine import make_calculator
 
 FAULTS = (
     "none",
@@ -241,3 +245,80 @@ class Stale(EMT):
 
 def stale() -> Calculator:
     return Stale()
+
+
+class Lying(Calculator):
+    """Another engine whose energies are false by `shift` at some of its calls.
+
+    A file counts the calls for more than one atom, since processes come and go.
+    """
+
+    implemented_properties = ("energy", "forces")
+
+    def __init__(self, inner: Calculator, counter: str, at: list[int], shift: float) -> None:
+        super().__init__()
+        self.inner, self.counter, self.at, self.shift = inner, Path(counter), at, shift
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties, system_changes)
+        bare = self.atoms.copy()
+        bare.set_constraint()
+        bare.calc = self.inner
+        self.results = {"energy": bare.get_potential_energy(), "forces": bare.get_forces()}
+        if len(bare) > 1:
+            with open(self.counter, "ab", buffering=0) as file:
+                file.write(b"x")
+                count = file.tell()
+            if count in self.at:
+                self.results["energy"] += self.shift
+
+
+def lying(counter: str, at: list[int], shift: float, inner: str = "emt") -> Calculator:
+    if inner == "morse":
+        engine: Calculator = MorsePotential(epsilon=1.0, r0=2.8, rho0=14.0, rcut1=50.0, rcut2=60.0)
+    else:
+        engine = make_calculator(inner)
+    return Lying(engine, counter, at, shift)
+
+
+class WrongForces(EMT):
+    """Forces of EMT that are wrong in one of several ways; `moved` changes the positions."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties or ["energy"], system_changes)
+        forces = self.results["forces"]
+        if self.how == "hartree":
+            forces = forces / (Hartree / Bohr)
+        elif self.how == "sign":
+            forces = -forces
+        elif self.how == "permuted":
+            forces = np.roll(forces, 1, axis=0)
+        elif self.how == "moved":
+            atoms.positions[0] += 0.3
+        elif self.how == "shifted":
+            atoms.positions += 1.0
+        self.results["forces"] = forces
+
+
+def wrong_forces(how: str) -> Calculator:
+    return WrongForces(how)
+
+
+class Shifted(EMT):
+    """EMT whose energies are lower by the number in a file, as after another version."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = Path(file)
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms, properties or ["energy"], system_changes)
+        self.results["energy"] -= float(self.file.read_text())
+
+
+def shifted(file: str) -> Calculator:
+    return Shifted(file)

@@ -32,8 +32,8 @@ from hopping import hop, lennard_jones, morse  # noqa: E402
 from systems import SYSTEMS, engine, known_shape, reference_file, settings, slab  # noqa: E402
 
 from nugget.engines import make_calculator  # noqa: E402
-from nugget.identity import KnownStructures  # noqa: E402
 from nugget.search import Search, make_config  # noqa: E402
+from nugget.structures.memory import KnownStructures  # noqa: E402
 
 
 def searched(name: str, seed: int, times: int, folder: Path) -> Atoms:

@@ -66,7 +66,7 @@ def one(job: Job) -> dict[str, Any]:
     """One search, from where it stands."""
     from nugget.errors import NuggetError
     from nugget.search import Search, make_config
-    from nugget.search.config import DEFAULT_GENERATORS
+    from nugget.systems.system_settings import DEFAULT_GENERATORS
 
     name, variant, seed, _, budget = job
     folder = result_file(job).parent

@@ -26,9 +26,14 @@ from ase.optimize import BFGS
 from scipy.spatial.transform import Rotation
 
 from nugget.engines import make_calculator
-from nugget.onthefly.config import MDConfig
-from nugget.onthefly.dynamics import integrator, thermal_momenta
-from nugget.onthefly.md import MDRun, Progress, summary
+from nugget.onthefly.molecular_dynamics import (
+    MDProgress,
+    MDRun,
+    integrator,
+    summary,
+    thermal_momenta,
+)
+from nugget.onthefly.run_settings import MDConfig
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -136,7 +141,7 @@ def engine_dynamics(name: str, steps: int, seed: int, folder: Path) -> list[Atom
     return frames
 
 
-def learn(name: str, steps: int, seed: int, folder: Path) -> tuple[MDRun, Progress, float | None]:
+def learn(name: str, steps: int, seed: int, folder: Path) -> tuple[MDRun, MDProgress, float | None]:
     """A run that learns, or what is left of it; its progress and seconds per step."""
     directory = folder / f"{name.replace(' ', '-')}-{steps}-seed{seed}"
     if (directory / "run.json").exists():

@@ -23,9 +23,9 @@ from scipy.spatial.distance import cdist
 from scipy.spatial.transform import Rotation
 
 from nugget.engines import make_calculator
-from nugget.onthefly.calculator import labeller
-from nugget.onthefly.config import NEBConfig
-from nugget.onthefly.neb import find_path
+from nugget.onthefly.learning_calculator import labeller
+from nugget.onthefly.reaction_path import find_path
+from nugget.onthefly.run_settings import NEBConfig
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]

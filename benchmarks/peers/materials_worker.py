@@ -115,7 +115,7 @@ def gap(images: list[Any], species: list[str]) -> dict[str, float]:
 
 def ours(images: list[Any], species: list[str], peer: str) -> dict[str, float]:
     import nugget
-    from nugget.calculators import LCBCalculator
+    from nugget.potential.calculator import LCBCalculator
 
     def potential() -> nugget.Potential:
         if peer == "gap":

@@ -29,8 +29,8 @@ from ase.md.verlet import VelocityVerlet  # noqa: E402
 from gap import plain  # noqa: E402
 
 from nugget.engines import make_calculator  # noqa: E402
-from nugget.onthefly.calculator import LearningCalculator  # noqa: E402
-from nugget.onthefly.md import MDRun  # noqa: E402
+from nugget.onthefly.learning_calculator import LearningCalculator  # noqa: E402
+from nugget.onthefly.molecular_dynamics import MDRun  # noqa: E402
 from nugget.potential.potential import Potential  # noqa: E402
 
 

@@ -87,7 +87,7 @@ def theirs(
 
 def judged(name: str, images: list[Atoms]) -> dict[str, Any]:
     """When the reference was met; at the end the three lowest are relaxed, as nugget does."""
-    from nugget.search.reference import is_found
+    from nugget.search.knowledge import is_found
 
     references = read(reference_file(name), ":")
     energies = [atoms.get_potential_energy() for atoms in images]
@@ -123,7 +123,7 @@ def _relaxed(name: str, atoms: Atoms) -> Atoms:
 
 
 def _is_lowest(name: str, atoms: Atoms, references: list[Atoms]) -> bool:
-    from nugget.search.reference import is_found
+    from nugget.search.knowledge import is_found
 
     return is_found(_relaxed(name, atoms), references, TOLERANCE)
 

@@ -22,8 +22,8 @@ from protocol import (
 )
 
 import nugget
-from nugget.potential.evaluate import environment_points
-from nugget.potential.priors import SpeciesEnergies
+from nugget.potential.fitted import environment_points
+from nugget.potential.mean_functions.base import SpeciesEnergies
 from nugget.relax import relax
 from nugget.structures.batch import as_batch
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo
 
-from nugget.cli._help import flowing
+from nugget.cli._console import flowing
 from nugget.cli.main import COMMANDS
 
 

@@ -1,4 +1,4 @@
-"""Every sentence that nugget may end with, read from the sources."""
+"""Every error message of nugget, read from the sources."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ RAISED = {"NuggetError", "ValueError", "ConformanceError", "Damaged", "_Bad"}
 
 
 def messages() -> str:
-    """The messages by the room that they come from; names in ‹…› are filled in."""
-    rooms: dict[str, list[str]] = {}
+    """The messages by package; names in ‹…› are filled in."""
+    packages: dict[str, list[str]] = {}
     for file in sorted(ROOT.rglob("*.py")):
-        room = file.relative_to(ROOT).parts[0].removesuffix(".py")
-        found = [text for node in ast.walk(ast.parse(file.read_text())) if (text := _message(node))]
-        rooms.setdefault(room, []).extend(found)
+        package = file.relative_to(ROOT).parts[0].removesuffix(".py")
+        texts = [text for node in ast.walk(ast.parse(file.read_text())) if (text := _message(node))]
+        packages.setdefault(package, []).extend(texts)
     blocks = []
-    for room, texts in sorted(rooms.items()):
-        known = sorted(set(texts), key=str.lower)
-        if known:
-            blocks.append(f"## {room}\n\n" + "\n".join(f"- {cell(text)}" for text in known))
+    for package, texts in sorted(packages.items()):
+        distinct = sorted(set(texts), key=str.lower)
+        if distinct:
+            blocks.append(f"## {package}\n\n" + "\n".join(f"- {cell(text)}" for text in distinct))
     return "\n\n".join(blocks)
 
 

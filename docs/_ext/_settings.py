@@ -10,8 +10,10 @@ from _commands import cell
 
 from nugget import registry
 from nugget.engines import engines as all_engines
-from nugget.onthefly.config import MDConfig, NEBConfig
-from nugget.search.config import Config
+from nugget.engines.engine import describe_options
+from nugget.engines.options import Use
+from nugget.onthefly.run_settings import MDConfig, NEBConfig
+from nugget.search.search_settings import Config
 
 
 def settings() -> str:
@@ -48,6 +50,8 @@ PARTS = {
 
 
 def _permitted(name: str, field: Any) -> str:
+    if name == "kind" and field.annotation is str:
+        return ", ".join(registry.names("system"))
     if name in PARTS:
         also = ["auto"] if name == "acquisition" else []
         names = ", ".join([*also, *registry.names(PARTS[name])])
@@ -109,4 +113,16 @@ def engines() -> str:
         install = cell(engine.how_to_install) or "comes with nugget"
         row = (f"`{engine.name}`", cell(engine.description), cell(engine.settings), install)
         lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def options() -> str:
+    """The options of each engine by what they may do: plain, code, writes files."""
+    lines = ["| engine | plain | code | writes files |", "|---|---|---|---|"]
+    uses: dict[str, dict[str, list[str]]] = {}
+    for engine, option, use, _ in describe_options():
+        uses.setdefault(engine, {}).setdefault(use, []).append(f"`{option}`")
+    for engine, by_use in uses.items():
+        cells = (", ".join(by_use.get(str(use), [])) or "–" for use in Use)
+        lines.append(f"| `{engine}` | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -86,7 +86,7 @@ def search(pages: Path) -> None:
         fmt="_",
         color=BLUE,
         lw=1,
-        label="expected ± 2σ",
+        label="prediction ± 2σ",
     )
     best = read(run / "best.extxyz")
     left.axhline(best.get_potential_energy(), color=GREY, lw=0.8, ls=":", label="best, relaxed")
@@ -150,7 +150,7 @@ def dynamics(pages: Path) -> None:
 def baseline(pages: Path) -> None:
     figure, (left,) = canvas(4.2)
     for name, colour in (("without", BLUE), ("with", GOLD)):
-        energies_on(left, pages / "baseline" / name, colour, f"{name} the baseline", per=0)
+        energies_on(left, pages / "baseline" / name, colour, f"{name} the mean function", per=0)
     left.legend(frameon=False)
     save(figure, "baseline")
 

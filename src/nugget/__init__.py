@@ -3,6 +3,8 @@
 Public names are imported on first use, so that `import nugget` and `nugget --help` stay quick.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -32,10 +34,12 @@ _HOMES = {
     "nugget.gp.uncertainty": "LabelNoise Posterior ProjectedProcess",
     "nugget.gp.sklearn": "SparseGPRegressor",
     "nugget.potential": "Potential Prediction",
-    "nugget.onthefly.calculator": "LearningCalculator",
+    "nugget.potential.model_calculator": "load_calculator",
+    "nugget.onthefly.learning_calculator": "LearningCalculator",
     "nugget.errors": "NuggetError",
-    "nugget._compiled.threads": "set_threads",
+    "nugget.numerics.threads": "set_threads",
 }
+
 __all__, __getattr__ = lazy_names(__name__, _HOMES)
 
 

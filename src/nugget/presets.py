@@ -1,21 +1,234 @@
-"""Presets: `nugget.potential.presets` under its public name."""
+"""Presets: potentials with tested settings, by name (see docs/evidence/accuracy.md).
 
-from nugget.potential.presets import (
-    CANDIDATES,
-    PRESETS,
-    accurate,
-    auto,
-    balanced,
-    length_scale,
-    quick,
-)
+`auto` compares several ranges by their leave-one-out errors on a sample of the structures;
+`Potential.fit(choose_noise=True)` chooses the noise levels in the same way. The length scale of a
+kernel is a multiple of the median distance between environments. It is measured on `images`, if
+they are given; otherwise the value for gold clusters is used.
+"""
 
-__all__ = [
-    "CANDIDATES",
-    "PRESETS",
-    "accurate",
-    "auto",
-    "balanced",
-    "length_scale",
-    "quick",
-]
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from ase import Atoms
+
+from nugget.descriptors.base import Descriptor
+from nugget.descriptors.combined import Joined, UnitLength
+from nugget.descriptors.soap import SOAP
+from nugget.errors import NuggetError
+from nugget.gp.cross_validation import NoiseSearch, NoiseTrial
+from nugget.gp.inducing import PivotedCholesky
+from nugget.gp.kernels import RBF, Kernel
+from nugget.gp.kernels.sum_kernel import SumKernel
+from nugget.potential.builder import ModelSettings, PartSettings
+from nugget.potential.potential import Potential
+from nugget.potential.training import Noise, TrainingData
+from nugget.structures.batch import as_batch
+from nugget.structures.neighbours import find_pairs
+
+__all__ = ["CANDIDATES", "PRESETS", "accurate", "auto", "balanced", "length_scale", "quick"]
+
+# Environments per element between which distances are measured.
+_SAMPLE = 500
+
+# Limits of the sample on which `auto` compares ranges: structures, atoms, inducing points.
+_STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
+
+# Mean number of neighbours up to which a second, long range is affordable.
+_NEIGHBOURS = 80
+
+
+Tell = Callable[[str], None]
+
+# Structures, or a training set whose features are computed once and shared with the fit.
+Images = Sequence[Atoms] | TrainingData
+
+
+@dataclass(frozen=True)
+class Range:
+    """One range of a recipe: a SOAP descriptor, and the kernel on its features.
+
+    The amplitude is a variance in eV². A large one suits a length scale of twice the median
+    distance. A long range with a small amplitude decays first outside the data.
+    """
+
+    cutoff: float
+    gold: float  # length scale for gold clusters, used without images
+    unit: bool = False  # whether features are normalised to unit length
+    factor: float = 2.0  # length scale over median distance
+    amplitude: float = 100.0
+    most: tuple[int, int] = (8, 6)  # largest n_max and l_max
+    sigma: float = SOAP.sigma  # width of SOAP's Gaussians, Å
+
+    def descriptor(self, species: Sequence[str]) -> Descriptor:
+        n_max, l_max = map(min, basis(len(set(species))), self.most)
+        soap = SOAP(tuple(species), self.cutoff, n_max, l_max, self.sigma)
+        return UnitLength(soap) if self.unit else soap
+
+    def kernel(self, descriptor: Descriptor, images: Images | None) -> RBF:
+        length = self.gold if images is None else length_scale(descriptor, images, self.factor)
+        return RBF(length, self.amplitude)
+
+
+def basis(elements: int) -> tuple[int, int]:
+    """n_max and l_max; smaller for more elements, since features grow with the square of both."""
+    return {1: (8, 6), 2: (6, 4)}.get(elements, (4, 3))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Ranges whose kernels are added, and the limits of the inducing points."""
+
+    ranges: tuple[Range, ...]
+    tol: float = 1e-10
+    points: int = 800
+    noise: Noise = field(default_factory=Noise)
+
+    def settings(self, species: Sequence[str], images: Images | None = None) -> ModelSettings:
+        """Settings with the length scales for `images`."""
+        parts = [one.descriptor(species) for one in self.ranges]
+        kernels = [one.kernel(d, images) for one, d in zip(self.ranges, parts, strict=True)]
+        descriptor: Descriptor = parts[0]
+        kernel: Kernel = kernels[0]
+        if len(parts) > 1:
+            descriptor = joined = Joined(tuple(parts))
+            kernel = SumKernel(tuple(kernels), joined.widths)
+        limits = {"tol": self.tol, "max_points": self.points}
+        rule = PartSettings("PivotedCholesky", limits)
+        return ModelSettings(descriptor, kernel, rule, noise=self.noise)
+
+    def potential(self, species: Sequence[str], images: Images | None = None) -> Potential:
+        """The potential, not yet fitted."""
+        return self.settings(species, images).build()
+
+
+_LONG = Range(10.0, 0.3, unit=True, factor=1.0, amplitude=0.1, most=(6, 4))
+
+RECIPES: dict[str, Recipe] = {
+    "quick": Recipe((Range(SOAP.cutoff, 33.0, most=(SOAP.n_max, SOAP.l_max)),), 1e-8, 500),
+    "balanced": Recipe((Range(5.0, 16.0),), 1e-10, 600),
+    "accurate": Recipe((Range(5.0, 0.22, unit=True), _LONG)),
+}
+
+#: Ranges that `auto` compares.
+CANDIDATES: dict[str, Recipe] = {
+    "4 Å": Recipe((Range(4.0, 7.0),)),
+    "5 Å": Recipe((Range(5.0, 16.0),)),
+    "6 Å": Recipe((Range(6.0, 32.0),)),
+    "5 Å + 10 Å": RECIPES["accurate"],
+}
+
+
+def quick(species: Sequence[str], images: Images | None = None) -> Potential:
+    """The smallest descriptor, for searches that relax many candidates."""
+    return RECIPES["quick"].potential(species, images)
+
+
+def balanced(species: Sequence[str], images: Images | None = None) -> Potential:
+    """One range of 5 Å, at half the cost of `accurate`."""
+    return RECIPES["balanced"].potential(species, images)
+
+
+def accurate(species: Sequence[str], images: Images | None = None) -> Potential:
+    """A range of 5 Å and one of 10 Å with a small amplitude; the lowest errors for clusters.
+
+    In dense crystals an environment of 10 Å holds hundreds of atoms, and fitting is slow.
+    """
+    return RECIPES["accurate"].potential(species, images)
+
+
+def auto(
+    species: Sequence[str],
+    images: Sequence[Atoms] | None = None,
+    *,
+    use_forces: bool | None = None,
+    seed: int = 0,
+    single: bool = False,
+    data: TrainingData | None = None,
+    tell: Tell | None = None,
+) -> Potential:
+    """The range with the smallest leave-one-out errors, each range with its best noise levels.
+
+    Ranges are compared on a random sample of the images. The sum of two ranges is tried unless the
+    shortest range is the best, environments are too large, or `single` is set. `data` is the
+    training set of the images, if it is available. `tell` is called with the name of each range.
+    `Potential.choices` records the result.
+    """
+    if images is None:
+        raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
+    sample = _sample(images, seed)
+    trials: dict[str, NoiseTrial] = {}
+    for name, recipe in CANDIDATES.items():
+        if len(recipe.ranges) > 1 and (
+            single or _best(trials) == next(iter(CANDIDATES)) or not _affordable(recipe, sample)
+        ):
+            continue
+        if tell is not None:
+            tell(name)
+        small = recipe.potential(species, sample)
+        small.inducing, small.domain = PivotedCholesky(recipe.tol, _POINTS), False
+        fitted = small.fit(sample, use_forces, calibrate=None).fitted
+        trials[name] = NoiseSearch(fitted.regression).best()
+    best = _best(trials)
+    potential = CANDIDATES[best].potential(species, images if data is None else data)
+    factors = float(trials[best].energy), float(trials[best].force)
+    potential.noise_levels = potential.noise_levels.scaled(*factors)
+    potential.choices = {
+        "range": best,
+        "tried_on": len(sample),
+        "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in trials.items()},
+    }
+    return potential
+
+
+def _affordable(recipe: Recipe, images: Sequence[Atoms]) -> bool:
+    """Whether the number of pairs within the longest range is affordable."""
+    batch = as_batch(images)
+    pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
+    return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
+
+
+def _best(trials: dict[str, NoiseTrial]) -> str:
+    return min(trials, key=lambda name: trials[name].score)
+
+
+PRESETS: dict[str, Callable[..., Potential]] = {
+    "quick": quick,
+    "balanced": balanced,
+    "accurate": accurate,
+    "auto": auto,
+}
+
+
+def _sample(images: Sequence[Atoms], seed: int) -> list[Atoms]:
+    """A random sample of the structures, in their order, with a limited number of atoms."""
+    order = np.random.default_rng(seed).permutation(len(images))[:_STRUCTURES]
+    sizes = np.cumsum([len(images[i]) for i in order])
+    number = max(int(np.searchsorted(sizes, _ATOMS, side="right")), min(2, len(order)))
+    return [images[i] for i in np.sort(order[:number])]
+
+
+def length_scale(descriptor: Descriptor, images: Images, factor: float = 2.0) -> float:
+    """`factor` times the median distance between environments of the same central element."""
+    if isinstance(images, TrainingData):
+        env = images.environments(descriptor)
+    else:
+        env = descriptor.compute(images)
+    distances = []
+    for element in np.unique(env.species):
+        rows = np.flatnonzero(env.species == element)
+        x = env.values[rows[:: -(-len(rows) // _SAMPLE)]]
+        squares = np.einsum("if,if->i", x, x)
+        d2 = np.add.outer(squares, squares) - 2.0 * x @ x.T
+        distances.append(np.sqrt(np.maximum(d2[np.triu_indices(len(x), 1)], 0.0)))
+    together = np.concatenate(distances)
+    median = float(np.median(together)) if len(together) else 0.0
+    # Round-off in d² is about 1e-16 |x|², so smaller distances are not significant.
+    if median <= 1e-6 * float(np.abs(env.values).max()):
+        raise NuggetError(
+            f"The environments of these {len(env.batch)} structures are all alike, so they define "
+            "no length scale: give more varied images, or none to use the value for gold clusters."
+        )
+    return factor * median

@@ -2,7 +2,7 @@
 
 A part is one class in one file of its room, marked with `@registered(kind)`. Other packages offer
 theirs as entry points (`GROUPS` names the groups). Both are found on first use; nothing is imported
-before that. Engines are factories of ASE calculators: `nugget.evaluation.engines` lists them.
+before that. Engines are factories of ASE calculators: `nugget.engines` lists them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ ROOMS: dict[str, str] = {
     "kernel": "nugget.gp.kernels",
     "inducing": "nugget.gp.inducing",
     "uncertainty": "nugget.gp.uncertainty",
-    "prior": "nugget.potential.priors",
+    "prior": "nugget.potential.mean_functions",
     "acquisition": "nugget.search.acquisition",
     "generator": "nugget.generators",
+    "system": "nugget.systems",
 }
+
 GROUPS: dict[str, str] = {
     "descriptor": "nugget.descriptors",
     "kernel": "nugget.kernels",
@@ -37,9 +39,12 @@ GROUPS: dict[str, str] = {
     "prior": "nugget.priors",
     "acquisition": "nugget.acquisitions",
     "generator": "nugget.generators",
+    "system": "nugget.systems",
 }
 
+
 Part = TypeVar("Part", bound=type[Any])
+
 
 _registered: dict[str, dict[str, type[Any]]] = {kind: {} for kind in ROOMS}
 

@@ -12,9 +12,9 @@ from ase.cluster import Icosahedron
 from ase.constraints import FixAtoms
 from ase.optimize import BFGS, LBFGS
 
-from nugget.generators import Problem
 from nugget.generators.random_cluster import RandomCluster
 from nugget.relax import on_calculator, relax
+from nugget.systems import PlacedAtoms
 
 
 def with_ase(optimiser, atoms, calculator, fmax, steps=1000):
@@ -63,7 +63,7 @@ def test_same_minimum_as_bfgs_on_a_fixed_slab():
 )
 def test_random_clusters_need_no_more_evaluations_than_lbfgs(formula, make):
     rng = np.random.default_rng(4)
-    problem = Problem.cluster(formula, min_ratio=0.85)
+    problem = PlacedAtoms.cluster(formula, min_ratio=0.85)
     images = [RandomCluster()(rng, problem) for _ in range(4)]
     ours = relax(images, on_calculator(make()), fmax=0.02, steps=500)
     theirs = [with_ase(LBFGS, a, make(), 0.02)[1] for a in images]

@@ -7,7 +7,7 @@ import pytest
 from ase import Atoms
 from ase.build import bulk
 from dscribe.descriptors import SOAP as Referee
-from systems import species_of
+from example_structures import species_of
 
 from nugget import SOAP
 

@@ -22,12 +22,13 @@ from ase.io import read, write
 
 from nugget.campaign import Campaign
 from nugget.campaign.results import Outcome, Row, keep, read_csv, read_outcome, write_csv
+from nugget.engines.engine_settings import ExecutionConfig
+from nugget.engines.execution import InProcess, ProcessExecutor, make_executor
 from nugget.errors import NuggetError
-from nugget.evaluation.config import ExecutionConfig
-from nugget.evaluation.executors import InProcess, ProcessExecutor, make_executor
 from nugget.search import Search, make_config
-from nugget.search.config import Config
-from nugget.search.store import Record, Store
+from nugget.search.record import Record
+from nugget.search.search_settings import Config
+from nugget.search.store import Store
 
 TIMES = ("engine_seconds", "surrogate_seconds")
 VARY = {"kappa": ("0", "4")}
@@ -90,8 +91,8 @@ def assert_same(one: Campaign, two: Campaign) -> None:
         outcome = read_outcome(b.directory)
         assert outcome is not None
         assert end.status == ("found" if outcome.found else "finished")
-    wanted = [(member.cell.values, member.seed) for member in two.members]
-    theirs = [plain(row) for row in one.collect() if (row.cell, row.seed) in wanted]
+    wanted = [(member.setting.values, member.seed) for member in two.members]
+    theirs = [plain(row) for row in one.collect() if (row.setting, row.seed) in wanted]
     assert [plain(row) for row in two.collect()] == theirs
 
 
@@ -104,21 +105,23 @@ def assert_same_record(x: Record, y: Record) -> None:
 
 def plain(row: Row) -> dict[str, Any]:
     numbers = {k: v for k, v in asdict(row.outcome).items() if k not in TIMES}
-    return {**row.cell, "seed": row.seed, **numbers}
+    return {**row.setting, "seed": row.seed, **numbers}
 
 
 def test_a_campaign_is_a_grid_of_ordinary_searches(whole: Campaign, reference: Path):
     rows = whole.rows()
-    assert [(row.cell["kappa"], row.seed) for row in rows] == [
+    assert [(row.setting["kappa"], row.seed) for row in rows] == [
         ("0", 0), ("0", 1), ("4", 0), ("4", 1),
     ]  # fmt: skip
     first = rows[0].outcome
     assert first.found
     assert first.evaluations_to_solution == first.evaluations == first.first_reference_graph == 7
     for row in rows:
-        directory = whole.directory / "runs" / f"kappa={row.cell['kappa']}" / f"seed-{row.seed:04d}"
+        directory = (
+            whole.directory / "runs" / f"kappa={row.setting['kappa']}" / f"seed-{row.seed:04d}"
+        )
         store = Store.open(directory)
-        assert store.config().search.kappa == float(row.cell["kappa"])
+        assert store.config().search.kappa == float(row.setting["kappa"])
         assert store.config().search.seed == row.seed
         assert store.config().search.reference == "reference/seventh.extxyz"
         copy = directory / "reference" / "seventh.extxyz"

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nugget.campaign import Campaign
-from nugget.campaign.grid import cell_name, cell_values, make_cells, read_vary, split
-from nugget.campaign.run import with_execution
+from nugget.campaign.campaign import with_execution
+from nugget.campaign.grid import make_settings, read_vary, setting_name, split
+from nugget.engines.engine_settings import ExecutionConfig
+from nugget.engines.execution import InProcess
 from nugget.errors import NuggetError
-from nugget.evaluation.config import ExecutionConfig
-from nugget.evaluation.executors import InProcess
 from nugget.search import make_config
-from nugget.search.config import Config
+from nugget.search.search_settings import Config
 
 BASE = make_config({"engine": {"name": "emt"}})
 
@@ -25,7 +25,7 @@ def test_all_combinations_in_order():
         "kappa": ("0", "1.5"),
         "uncertainty": ("label-noise", "projected-process"),
     }
-    cells = make_cells(BASE, vary)
+    cells = make_settings(BASE, vary)
     assert [cell.name for cell in cells] == [
         "kappa=0,uncertainty=label-noise",
         "kappa=0,uncertainty=projected-process",
@@ -40,13 +40,13 @@ def test_all_combinations_in_order():
 def test_values_are_those_of_toml():
     settings = ("members=none,10", "calibrate=true,false", "baseline=none,repulsion")
     vary = read_vary([*settings, "search.relax_steps=1,2"])
-    cells = make_cells(BASE, vary)
-    assert {cell.config.model.members for cell in cells} == {None, 10}
+    cells = make_settings(BASE, vary)
+    assert {cell.config.model.uncertainty_options.get("members") for cell in cells} == {None, 10}
     assert {cell.config.search.calibrate for cell in cells} == {True, False}
     assert {cell.config.model.baseline for cell in cells} == {"none", "repulsion"}
     assert {cell.config.search.relax_steps for cell in cells} == {1, 2}
     assert "search.relax_steps" in vary  # engine has one, too
-    [one] = make_cells(BASE, read_vary(["search.generators.melt=3"]))
+    [one] = make_settings(BASE, read_vary(["search.generators.melt=3"]))
     assert one.config.search.generators == {**Config().search.generators, "melt": 3.0}
     assert one.name == "search.generators.melt=3"
 
@@ -98,18 +98,19 @@ WORD = st.text("abc.0-_/:[]", min_size=1).filter(lambda t: t.count("[") == t.cou
 
 
 @given(st.dictionaries(st.text("abc_.", min_size=1), WORD, min_size=1, max_size=3))
-def test_names_of_cells_tell_their_values(values):
-    name = cell_name(values)
+def test_names_of_settings_contain_their_values(values):
+    name = setting_name(values)
     assert "/" not in name
-    assert cell_values(name) == values
+    pairs = [part.partition("=") for part in split(name.replace("%2F", "/"))]
+    assert {key: value for key, _, value in pairs} == values
 
 
 def test_commas_in_brackets_and_quotes():
     assert split("[1,2],{a=1,b=2},'x,y',\"z,\",3") == [
         "[1,2]", "{a=1,b=2}", "'x,y'", '"z,"', "3",
     ]  # fmt: skip
-    assert cell_values("cell=[1,2,3],kappa=0") == {"cell": "[1,2,3]", "kappa": "0"}
-    assert cell_values(cell_name({})) == {}
+    assert split("cell=[1,2,3],kappa=0") == ["cell=[1,2,3]", "kappa=0"]
+    assert setting_name({}) == "all"
 
 
 def test_a_campaign_is_read_as_it_was_written(tmp_path: Path):
@@ -124,8 +125,8 @@ def test_a_campaign_is_read_as_it_was_written(tmp_path: Path):
     made = Campaign.create(config, vary, 2, tmp_path)
     again = Campaign.resume(tmp_path)
     assert again.base == made.base == config
-    assert [(m.cell.name, m.seed, m.directory) for m in again.members] == [
-        (m.cell.name, m.seed, m.directory) for m in made.members
+    assert [(m.setting.name, m.seed, m.directory) for m in again.members] == [
+        (m.setting.name, m.seed, m.directory) for m in made.members
     ]
     assert again.members[-1].directory == (
         tmp_path / "runs" / "kappa=1e0,search.relax_steps=3" / "seed-0008"

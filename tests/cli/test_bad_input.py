@@ -15,19 +15,18 @@ import numpy as np
 import pytest
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
-from systems import gold_cluster
+from example_structures import gold_cluster
 from typer.testing import CliRunner
 
 from nugget import RBF, SOAP, PivotedCholesky, Potential
-from nugget.cli._common import _Step
-from nugget.cli._terminal import plain_where_needed
+from nugget.cli._console import _Step, plain_where_needed
 from nugget.cli.main import COMMANDS, app
-from nugget.datafiles import read_images, write_images
 from nugget.dataset import Recipe
 from nugget.errors import NuggetError
-from nugget.search.config import make_config, read_config, write_config
-from nugget.search.loop import Search
+from nugget.search.search import Search
+from nugget.search.search_settings import make_config, read_config, write_config
 from nugget.search.store import DATABASE, SETTINGS, Store
+from nugget.structures.io import read_images, write_images
 
 PAPER = Path(__file__).parents[2] / "paper"
 SMALL = ("--engine", "emt", "--candidates", "2", "--budget", "5", "--no-live")
@@ -76,9 +75,9 @@ def model(here) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Au13+",), "charges belong into engine.charge"),
-        (("Au13-",), "charges belong into engine.charge"),
-        (("Au2-+3",), "charges belong into engine.charge"),
+        (("Au13+",), "set the charge by engine.charge"),
+        (("Au13-",), "set the charge by engine.charge"),
+        (("Au2-+3",), "set the charge by engine.charge"),
         (("Au100000",), "Au100000 has 100000 atoms"),
         (("Au999999999999",), "has 999999999999 atoms"),
         (("Gold",), "is not a formula"),
@@ -100,7 +99,7 @@ def test_searches_that_cannot_be(here, arguments, message):
 
 
 def test_data_sets_take_no_charges():
-    with pytest.raises(NuggetError, match=r"charges belong into engine\.charge"):
+    with pytest.raises(NuggetError, match=r"set the charge by engine\.charge"):
         Recipe(("Au5+",), 3)
 
 
@@ -138,9 +137,11 @@ def test_predictions_never_replace_their_input(here, model):
     for more in ((), ("--force",)):
         for target in ("test.extxyz", "au.model"):
             message = refused("predict", model, "test.extxyz", "-o", target, *more)
-            assert "is read by this very command" in message
+            assert "is an input of this command" in message
     os.link("test.extxyz", "link.extxyz")
-    assert "very command" in refused("predict", model, "test.extxyz", "-o", "link.extxyz")
+    assert "is an input of this command" in refused(
+        "predict", model, "test.extxyz", "-o", "link.extxyz"
+    )
     assert (here / "test.extxyz").read_bytes() == before
     nugget("predict", model, "test.extxyz", "-o", "out.extxyz")
     assert "--force" in refused("predict", model, "test.extxyz", "-o", "out.extxyz")
@@ -244,8 +245,8 @@ def test_damaged_side_files(run):
 _KILLED = """
 import os, signal, sqlite3, sys
 import ase.db.sqlite as sqlite
-from nugget.search.config import make_config
-from nugget.search.loop import Search
+from nugget.search.search_settings import make_config
+from nugget.search.search import Search
 kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 count = 0
 class Connection(sqlite3.Connection):
@@ -374,6 +375,7 @@ def test_a_fit_says_what_it_does():
     images = [labelled(s) for s in range(3)]
     Potential(SOAP(["Au"], 5.0)).fit(images, progress=_Step("Fitting", Bar()))
     phases = ["descriptors", "inducing points", "kernel rows", "linear algebra", "uncertainty"]
+    phases.append("training domain")
     assert [text for text in said if ":" in text] == [f"Fitting: {name}" for name in phases]
     assert "3/3" in said
 

@@ -12,18 +12,18 @@ import pytest
 from ase import Atoms
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
-from systems import alloy_slab, gold_cluster
+from example_structures import alloy_slab, gold_cluster
 from typer.testing import CliRunner
 
-from nugget import CUR, RBF, SOAP, LabelNoise, Potential, ProjectedProcess
-from nugget.cli import _estimate
+from nugget import CUR, RBF, SOAP, LabelNoise, Potential
+from nugget.cli import _fit as _estimate
 from nugget.cli.fit import Preset
 from nugget.cli.fit import fit as fit_command
 from nugget.cli.main import app
-from nugget.datafiles import read_images, write_images
-from nugget.modelfile import read_header
 from nugget.potential import gradient_check
+from nugget.potential.model_file import read_header
 from nugget.presets import CANDIDATES, PRESETS
+from nugget.structures.io import read_images, write_images
 
 
 def labelled(atoms: Atoms, **instead: object) -> Atoms:
@@ -95,17 +95,12 @@ def test_defaults_are_those_of_the_library():
         name: parameter.default
         for name, parameter in inspect.signature(fit_command).parameters.items()
     }
-    assert (
-        LabelNoise(
-            given["label_noise"], given["prior_noise"], given["force_label_noise"], given["members"]
-        )
-        == LabelNoise()
-    )
-    assert ProjectedProcess(given["observations"]) == ProjectedProcess()
     assert given["seed"] == Potential(SOAP(("Au",))).seed
     assert set(get_args(Preset)) == set(PRESETS)
     for name in ("cutoff", "n_max", "l_max", "sigma", "length_scale", "amplitude", "noise"):
         assert given[name] is None  # left to the preset and to the data
+    for name in ("label_noise", "prior_noise", "force_label_noise", "members", "observations"):
+        assert given[name] is None  # left to the uncertainty's class
 
 
 def test_fit_without_options_chooses_and_calibrates(here):
@@ -124,7 +119,7 @@ def test_fit_without_options_chooses_and_calibrates(here):
     assert calibration["within"]["force"][0] >= 0.5
     text = nugget("fit", here / "train.extxyz.gz", "-o", here / "auto.model", "--force").stdout
     assert chosen["range"] in text
-    assert "Left out" in text
+    assert "Leave-one-out" in text
 
 
 def test_presets_lean_and_optimise(here):
@@ -175,7 +170,8 @@ def test_fit_writes_the_model_that_python_makes(here):
         "--members", 8, "--label-noise", 0.03, "--seed", 3, "--prior", "species",
         "--prior", "repulsion",
     )  # fmt: skip
-    from nugget.potential.priors import Repulsion, SpeciesEnergies
+    from nugget.potential.mean_functions.base import SpeciesEnergies
+    from nugget.potential.mean_functions.pair_terms import Repulsion
 
     expected = Potential(
         SOAP(("Au",), 5.0, 4, 3, 0.9), RBF(15.0, 2.0), CUR(40), 0.02, 0.2,
@@ -206,6 +202,23 @@ def test_fit_without_forces_and_with_the_projected_process(here):
     }
 
 
+def test_fit_takes_parts_by_name(here):
+    report = parsed(
+        "fit", here / "train.extxyz.gz", "-o", here / "named_parts.model", "--descriptor", "soap",
+        "--descriptor-option", "cutoff=4.5", "--kernel", "rbf", "--kernel-option",
+        "length_scale=12", "--inducing", "cur", "--inducing-option", "n_points=30",
+        "--uncertainty", "label-noise", "--uncertainty-option", "label=0.03",
+    )  # fmt: skip
+    assert report["inducing_points"] == 30
+    header = read_header(here / "named_parts.model")
+    assert header["descriptor"]["cutoff"] == 4.5
+    assert header["kernel"]["length_scale"] == 12
+    assert header["uncertainty"] == {**header["uncertainty"], "name": "LabelNoise", "label": 0.03}
+    assert "no kernel 'cubic'" in refused(
+        "fit", here / "train.extxyz.gz", "-o", here / "c.model", "--kernel", "cubic"
+    )
+
+
 def test_fit_prints_errors_and_where_the_model_is(here):
     text = nugget("fit", here / "train.extxyz.gz", "-o", here / "y.model").stdout
     for word in ("Training set", "MAE", "meV/atom", "eV/Å", "inducing points", "y.model"):
@@ -220,7 +233,6 @@ def test_labels_under_other_names(here):
         atoms.calc = None
     write_images(here / "named.extxyz", images)
     start = ("fit", here / "named.extxyz", "-o", here / "named.model", "--cutoff", 5, "--force")
-    assert "try --energy-key REF_energy" in refused(*start)
     assert "no 'REF' for its energy; its info holds ['REF_energy']" in refused(
         *start, "--energy-key", "REF"
     )
@@ -228,12 +240,13 @@ def test_labels_under_other_names(here):
     test = read_images(here / "test.extxyz")
     a, b = (Potential.load(here / n).predict(test).energy for n in ("named.model", "au.model"))
     np.testing.assert_allclose(a, b, rtol=1e-6)
-    assert parsed(*start, "--energy-key", "REF_energy")["labels"] == 12
+    # REF_forces are labels without being named.
+    assert parsed(*start, "--energy-key", "REF_energy")["labels"] == 264
 
 
 def test_a_large_fit_is_announced_and_one_too_large_is_refused(here, monkeypatch):
     arguments = ("fit", here / "train.extxyz.gz", "-o", here / "z.model")
-    monkeypatch.setattr("nugget.cli._before_fit._LARGE", 1e3)
+    monkeypatch.setattr("nugget.cli._fit._LARGE", 1e3)
     assert "need about" in nugget(*arguments).stderr
     monkeypatch.setattr(_estimate, "available_memory", lambda: 4e5)
     (here / "z.model").unlink()
@@ -307,6 +320,7 @@ def test_info(here):
     text = nugget("info", here / "au.model").stdout
     for word in ("SOAP", "RBF", "PivotedCholesky", "Posterior", header["provenance"]["data"]):
         assert word in text
+    assert nugget("info", here / "au.model", "--card").stdout.startswith("# au\n")
 
 
 def test_check(here, monkeypatch):
@@ -336,7 +350,7 @@ def test_bad_structures(here):
         assert message in refused("fit", here / "bad.extxyz", "-o", here / "bad.model")
     assert not (here / "bad.model").exists()
     message = refused("predict", here / "au.model", here / "slabs.extxyz")
-    assert "element Cu is not among ['Au']" in message
+    assert "no training structure contains Cu" in message
     for images in (good[:1], [good[0]] * 4):
         write_images(here / "few.extxyz", images)
         result = nugget("fit", here / "few.extxyz", "-o", here / "few.model", "--force")
@@ -348,8 +362,9 @@ def test_bad_files(here):
     assert "does not exist" in refused("fit", here / "none.extxyz", "-o", here / "none.model")
     assert "does not exist" in refused("info", here / "none.model")
     assert "is no nugget model" in refused("info", here / "test.extxyz")
+    (here / "notes.txt").write_text("no structures\n")
     assert "could not be read as structures" in refused(
-        "predict", here / "au.model", here / "au.model"
+        "predict", here / "au.model", here / "notes.txt"
     )
     (here / "cut.model").write_bytes((here / "au.model").read_bytes()[:5000])
     assert "is damaged" in refused("predict", here / "cut.model", here / "test.extxyz")
@@ -373,7 +388,7 @@ def test_a_bug_still_shows_its_traceback(here, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("nugget.modelfile.file.read_header", broken)
+    monkeypatch.setattr("nugget.potential.model_file.read_header", broken)
     result = CliRunner().invoke(app, ["info", str(here / "au.model")])
     assert isinstance(result.exception, ZeroDivisionError)
 

@@ -130,7 +130,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, executor):
     text = process.communicate(timeout=120)[0]
     assert process.returncode == 130, text
     assert "Stopping after the evaluations in flight" in text
-    assert "3 of 3 searches have not ended. To continue: nugget campaign --resume c" in text
+    assert "3 of 3 searches are unfinished. To continue: nugget campaign --resume c" in text
     assert "interrupted" in log.read_text()
     assert 2 <= len(Store.open(database.parent).records()) < 500
     assert not (here / "c" / "runs" / "all" / "seed-0001").exists()

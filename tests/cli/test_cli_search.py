@@ -18,14 +18,15 @@ import pytest
 from ase.build import fcc111
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read
-from systems import gold_cluster
+from example_structures import gold_cluster
 from typer.testing import CliRunner
 
-from nugget.cli import _search
+from nugget.cli._console import graceful_stop
 from nugget.cli.main import app
+from nugget.cli.search import read_settings
 from nugget.cli.search import search as search_command
 from nugget.engines import DEFAULT, describe_engines
-from nugget.search.config import Config, make_config, read_config
+from nugget.search.search_settings import Config, make_config, read_config
 from nugget.search.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +103,7 @@ def test_evaluations_on_a_dask_cluster():
     cluster = ("--set", "execution.kind=dask", "--set", "execution.workers=2")
     report = parsed("search", "Au6", *SMALL, "--budget", 7, "--in-flight", 2, *cluster)
     assert (report["evaluations"], report["failures"]) == (7, {})
-    assert "all the same" in nugget("search", "--replay", report["directory"]).stdout
+    assert "all bit-identical" in nugget("search", "--replay", report["directory"]).stdout
 
 
 def test_several_in_flight_and_a_replay():
@@ -112,7 +113,7 @@ def test_several_in_flight_and_a_replay():
     found = parsed("search", "--replay", "runs/Au6-seed0")
     assert found == {"proposals": 9, "differences": []}
     shown = nugget("search", "--replay", "runs/Au6-seed0").stdout
-    assert shown == "9 proposals made again: all the same, bit for bit.\n"
+    assert shown == "9 proposals repeated: all bit-identical.\n"
     with ase.db.connect("runs/Au6-seed0/search.db") as database:
         row = next(database.select(proposal=4))
         atoms = row.toatoms()
@@ -125,11 +126,11 @@ def test_several_in_flight_and_a_replay():
         database.update(row.id, data={"digest": None})  # as an earlier version wrote it
     shown = nugget("search", "--replay", "runs/Au6-seed0", code=1).stdout
     assert "proposal 4: structures differ" in shown
-    assert "not the same" in shown
+    assert "not identical" in shown
 
 
 def test_options_reach_the_settings():
-    tree, base, name = _search.read_settings(
+    tree, base, name = read_settings(
         "Cu3",
         {"search.kappa": 1.5, "model.use_forces": False, "search.generators.melt": 0.0},
     )
@@ -138,7 +139,7 @@ def test_options_reach_the_settings():
     assert tree.search.generators == {**Config().search.generators, "melt": 0.0}
     nugget(
         "search", "Au4", *SMALL, "--budget", 1, "--kappa", 3, "--seed", 7, "--no-forces",
-        "--set", "model.baseline=repulsion", "--set", 'search.parents="best"',
+        "--set", "model.baseline=repulsion", "--set", 'search.walk="always"',
     )  # fmt: skip
     assert read_config(Path("runs/Au4-seed7/config.toml")) == make_config(
         {
@@ -151,7 +152,7 @@ def test_options_reach_the_settings():
                 "seed": 7,
                 "candidates": 3,
                 "relax_steps": 20,
-                "parents": "best",
+                "walk": "always",
             },
         }
     )
@@ -179,7 +180,7 @@ def test_a_reference_ends_the_search():
     Path("runs").rename("elsewhere")
     again = nugget("search", "--resume", "elsewhere/Au3-seed0")
     assert "found" in again.stdout.split("reference")[1].splitlines()[0]
-    assert "To search on" not in again.stdout
+    assert "To continue" not in again.stdout
 
 
 def test_files_count_from_the_settings(here):
@@ -208,7 +209,8 @@ def test_files_count_from_the_settings(here):
         (["Au6", "--kappa", "-1"], "search.kappa"),
         (["Au6", "--set", "search.buget=3"], "did you mean 'budget'?"),
         (["Au6", "--set", "search.budget.x=3"], "budget is a value"),
-        (["Au6", "--set", "hops"], "section.option=value"),
+        (["Au6", "--set", "search.hops=3"], "search.hops is 3, but this setting can no longer"),
+        (["Au6", "--set", "walk"], "section.option=value"),
         (["Au6", "--set", "search.generators.ratle=1"], "There is no generator 'ratle'"),
         (["none.toml"], "none.toml cannot be read"),
         (["Au6", "--reference", "none.xyz"], "there is no file"),
@@ -219,7 +221,7 @@ def test_files_count_from_the_settings(here):
         (["--resume", "nowhere"], "holds no search"),
         (["--budget", "3"], "Give a formula"),
         (["Au6", "--in-flight", "0"], "search.in_flight"),
-        (["--replay", "nowhere"], "holds no search"),
+        (["--replay", "nowhere"], "holds no complete search"),
         (["--replay", "nowhere", "--budget", "3"], "no other options"),
     ],
 )
@@ -299,9 +301,8 @@ def test_a_signal_stops_gracefully_a_second_one_breaks_off():
     stopped = []
     search = SimpleNamespace(stop=lambda: stopped.append(True))
     notes: list[str] = []
-    view = SimpleNamespace(note=notes.append)
     before = signal.getsignal(signal.SIGINT)
-    with _search.graceful_stop(search.stop, view):
+    with graceful_stop(search.stop, notes.append):
         os.kill(os.getpid(), signal.SIGINT)
         assert stopped == [True]
         assert "Stopping" in notes[0]

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nugget.cli.main import app
-from nugget.evaluation.trust import require_trust
+from nugget.engines.engine_settings import require_trust
 
 SETTINGS = """
 [system]

@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
-from systems import gold_cluster
+from example_structures import gold_cluster
 
 from nugget import CUR, SOAP, PivotedCholesky, Potential
-from nugget.cli._estimate import (
-    FitSize,
-    available_memory,
-    estimate_fit,
-    measure,
-    points_that_fit,
-    speed,
-)
+from nugget.cli._fit import FitSize, available_memory, estimate_fit, measure, points_that_fit, speed
+from nugget.potential.training import TrainingData
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
 
@@ -38,7 +32,7 @@ def test_memory_is_about_what_a_fit_takes(inducing, forces):
     images = clusters(60)
     pot = Potential(SOAP(["Au"], 5.0), inducing=inducing)
     pot.fit(images[:3], use_forces=forces)  # compile first
-    size = measure(pot, images, forces)
+    size = measure(pot, TrainingData.read(images, forces, False), forces)
     tracemalloc.start()
     pot.fit(images, use_forces=forces)
     peak = tracemalloc.get_traced_memory()[1]
@@ -52,7 +46,7 @@ def test_memory_is_about_what_a_fit_takes(inducing, forces):
 def test_points_of_a_large_set_are_foreseen_from_a_sample():
     images = clusters(250)  # 3000 environments, of which about a third are looked at
     pot = Potential(SOAP(["Au"], 5.0), inducing=PivotedCholesky(1e-6))
-    foreseen = measure(pot, images, forces=True)
+    foreseen = measure(pot, TrainingData.read(images, True, False), forces=True)
     pot.fit(images, use_forces=False)
     assert foreseen.points == pytest.approx(len(pot.fitted.inducing), rel=0.4)
     assert foreseen.pairs == pytest.approx(len(find_pairs(as_batch(images), 5.0).i), rel=0.05)

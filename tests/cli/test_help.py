@@ -7,12 +7,11 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from nugget.cli._common import several
-from nugget.cli._help import flowing
-from nugget.cli._values import engine_options, setting, typed
+from nugget.cli._console import engine_options, flowing, setting, typed
 from nugget.cli.main import COMMANDS, app
+from nugget.display import counted
 from nugget.errors import NuggetError
-from nugget.search.config import make_config, write_config
+from nugget.search.search_settings import make_config, write_config
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
@@ -42,9 +41,9 @@ def test_values_as_users_type_them():
 
 
 def test_singular_and_plural():
-    assert several(1, "structure") == "1 structure"
-    assert several(2, "structure") == "2 structures"
-    assert several(0, "time") == "0 times"
+    assert counted(1, "structure") == "1 structure"
+    assert counted(2, "structure") == "2 structures"
+    assert counted(0, "time") == "0 times"
 
 
 def test_bare_keys_are_told_their_section():
@@ -56,8 +55,10 @@ def test_bare_keys_are_told_their_section():
 
 def test_init_names_the_permitted_values():
     text = write_config(make_config({}))
-    assert "one of kmeans, best, boltzmann" in text
-    assert "one of cluster, surface, bulk, crystal" in text
+    assert "one of local, slurm, pbs" in text
+    assert (
+        "one of processes, in-process, dask" in text or "one of in-process, processes, dask" in text
+    )
 
 
 def test_an_engine_can_be_tried_from_a_settings_file(tmp_path):

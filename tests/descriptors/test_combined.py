@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
-from systems import SYSTEMS, species_of
+from example_structures import SYSTEMS, species_of
 
 from nugget.descriptors.base import Descriptor
-from nugget.descriptors.joined import Joined
+from nugget.descriptors.combined import Joined, UnitLength
 from nugget.descriptors.soap import SOAP
-from nugget.descriptors.unit_length import UnitLength
 from nugget.errors import NuggetError
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
+from example_structures import SYSTEMS, gold_cluster, species_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
-from systems import SYSTEMS, gold_cluster, species_of
 
 from nugget import SOAP
 from nugget.errors import NuggetError

@@ -5,7 +5,8 @@
   (after `#!/bin/bash`) is written to that file instead.
 - A `toml` block without a name must be valid settings, or parts of them.
 - `text` blocks are shown and not run: what a program prints, diagrams, pieces of input files.
-- The line `*Not run by the tests: REASON.*` above a block says why it is left out.
+- The comment `<!-- not run: REASON -->` above a block says why the block is not run. Readers of the
+  site do not see it. The visible form, `*Not run by the tests: REASON.*`, is read as well.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from nugget.search.config import make_config
+from nugget.search.search_settings import make_config
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-LEFT_OUT = re.compile(r"\*Not run by the tests: (.+?)\.\*\s*$", re.DOTALL)
+NOT_RUN = re.compile(
+    r"(?:<!-- not run: (.+?)\.? -->|\*Not run by the tests: (.+?)\.\*)\s*$", re.DOTALL
+)
 FILE = re.compile(r"^(?:#!\S+\n)?# ([\w~./-]+\.(?:py|toml|sh))$", re.MULTILINE)
 #: Pages about scripts and settings of the source, which are run beside a copy of these.
 IN_THE_CLONE = ("examples", "paper")
@@ -67,9 +70,9 @@ def blocks(page: Path) -> list[Block]:
             code = "".join(line.removeprefix(indent) for line in code.splitlines(keepends=True))
         before = text[: match.start()]
         paragraph = before.rstrip().rsplit("\n\n", 1)[-1]
-        reason = LEFT_OUT.search(paragraph)
-        line = before.count("\n") + 1
-        found.append(Block(kind, code, line, " ".join(reason[1].split()) if reason else ""))
+        mark = NOT_RUN.search(paragraph)
+        reason = " ".join((mark[1] or mark[2]).split()) if mark else ""
+        found.append(Block(kind, code, before.count("\n") + 1, reason))
     return found
 
 

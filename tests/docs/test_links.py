@@ -1,10 +1,8 @@
-"""Links between pages lead somewhere, and the site is built without warnings or other hosts."""
+"""Links between source pages lead to files and headings that exist."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,21 +32,3 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{link}: there is no such file"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{link}: no such heading"
-
-
-@pytest.mark.slow
-def test_the_site_is_built_without_warnings_and_asks_nobody(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx", reason="make docs installs it")
-    pytest.importorskip("furo")
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "-q"]
-    done = subprocess.run(
-        [*command, str(ROOT / "docs"), str(tmp_path)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "searchindex.js").exists()
-    for page in tmp_path.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"([^\"]+)\"", text)
-        assert not [name for name in loaded if name.startswith(("http:", "https:", "//"))], page
-    for sheet in tmp_path.rglob("*.css"):
-        assert not re.search(r"url\(['\"]?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet

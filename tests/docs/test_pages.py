@@ -9,7 +9,7 @@ from doc_pages import KINDS, ROOT, Block, blocks, pages, run
 
 # Pages that take more than some seconds: `make test-slow`.
 SLOW_FOLDERS = ("tutorials", "how-to", "examples", "paper")
-SLOW_PAGES = ("get_started.md",)
+SLOW_PAGES = ("get_started.md", "index.md")
 REASONS = ("needs ", "takes ", "is ")
 PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
 
@@ -44,10 +44,24 @@ def test_every_block_says_what_it_is() -> None:
                 assert block.reason.startswith(REASONS), f"{where}: {block.reason}"
 
 
-def test_few_blocks_are_left_out() -> None:
-    left_out = {name: [b.reason for b in blocks(page) if b.reason] for name, page in PAGES.items()}
+def test_few_blocks_are_not_run() -> None:
+    not_run = {name: [b.reason for b in blocks(page) if b.reason] for name, page in PAGES.items()}
     run_here = sum(len(programs(page)) for page in PAGES.values())
-    assert sum(map(len, left_out.values())) < run_here / 3, left_out
+    assert sum(map(len, not_run.values())) < run_here / 3, not_run
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if not name.startswith("paper/")])
+def test_marks_are_invisible(name: str) -> None:
+    assert "Not run by the tests" not in PAGES[name].read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "mark", ["<!-- not run: needs VASP -->", "*Not run by the tests: needs VASP.*"]
+)
+def test_the_reason_is_read_from_the_mark_above_the_block(mark: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"A sentence.\n\n{mark}\n\n```bash\nvasp\n```\n\n```bash\ntrue\n```\n")
+    assert [block.reason for block in blocks(page)] == ["needs VASP", ""]
 
 
 def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:

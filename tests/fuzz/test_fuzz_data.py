@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
+from example_structures import alloy_slab, gold_cluster
 from mutations import damaged_bytes, damaged_text
 from outcomes import READ, REFUSED, SAME, attempt, in_children, judge
-from systems import alloy_slab, gold_cluster
 
 from nugget import SOAP
 from nugget.potential.training import Training

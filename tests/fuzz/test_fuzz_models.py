@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
+from example_structures import gold_cluster
 from mutations import damaged_array, damaged_bytes, damaged_text
 from outcomes import READ, REFUSED, SAME, attempt, in_children, judge
-from systems import gold_cluster
 
 from nugget import CUR, SOAP, LabelNoise, Potential, ProjectedProcess
-from nugget.modelfile import _archive, load, save
-from nugget.potential.priors import Repulsion, SpeciesEnergies
+from nugget.potential import model_archive as _archive
+from nugget.potential.mean_functions.base import SpeciesEnergies
+from nugget.potential.mean_functions.pair_terms import Repulsion
 
 TEST = [gold_cluster(8, 99), gold_cluster(5, 98)]
 
@@ -45,13 +46,13 @@ def models(tmp_path_factory) -> list[bytes]:
         pot.fit(train).save(folder / f"{k}.model")
         numbers(folder / f"{k}.model", learn=True)  # all loops are compiled before children start
         found.append((folder / f"{k}.model").read_bytes())
-    save(pot, folder / "lean.model", lean=True)
+    pot.save(folder / "lean.model", lean=True)
     return [*found, (folder / "lean.model").read_bytes()]
 
 
 def numbers(path: Path, learn: bool = False) -> list:
     """Everything that a user would see of a model."""
-    pot = load(path)
+    pot = Potential.load(path)
     found = pot.predict(TEST, uncertainty_gradient=True, energies_uncertainty=True)
     out = [found.energy, found.energy_uncertainty, *found.forces, *found.uncertainty_gradient]
     if learn:

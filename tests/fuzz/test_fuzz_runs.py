@@ -14,11 +14,11 @@ from outcomes import REFUSED, SAME, attempt, in_children, judge
 
 from nugget.campaign import Campaign
 from nugget.dataset import Recipe, build, read_recipe
-from nugget.evaluation.executors import InProcess
+from nugget.engines.execution import InProcess
 from nugget.search import Search, make_config
-from nugget.search.proposal import Proposal
-from nugget.search.records import make_pending
-from nugget.structures.files import LOCK
+from nugget.search.loop import make_pending
+from nugget.search.record import Proposal
+from nugget.storage.files import LOCK
 
 ENGINE = {"name": "emt"}
 FAST = {"budget": 6, "initial": 4, "candidates": 2, "relax_steps": 5}
@@ -56,7 +56,9 @@ def dataset_numbers(folder: Path) -> list:
 
 def campaign_numbers(folder: Path) -> list:
     rows = Campaign.resume(folder / "many").run(InProcess())
-    return [[row.cell, row.seed, row.outcome.best_energy, row.outcome.evaluations] for row in rows]
+    return [
+        [row.setting, row.seed, row.outcome.best_energy, row.outcome.evaluations] for row in rows
+    ]
 
 
 # What is read, which files of it are damaged, and whether they hold text.

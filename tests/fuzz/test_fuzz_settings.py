@@ -7,14 +7,14 @@ import pytest
 from mutations import damaged_text
 from outcomes import READ, REFUSED, SAME, attempt, in_children, judge
 
-from nugget.search.config import make_config, read_config, write_config
 from nugget.search.prepare import check, locate
+from nugget.search.search_settings import make_config, read_config, write_config
 
 SETTINGS = [
     {"system": {"formula": "Au8"}, "engine": {"name": "emt"}},
     {"system": {"formula": "Cu3Au5", "radius": 7.0}, "engine": {"name": "emt"},
      "model": {"uncertainty": "projected-process", "use_forces": True},
-     "search": {"acquisition": "ei", "in_flight": 2, "hops": 1}},
+     "search": {"acquisition": "ei", "in_flight": 2}},
     {"system": {"formula": "Cu4", "kind": "bulk", "cell": (4.0, 4.1, 4.2, 80.0, 90.0, 100.0)},
      "engine": {"name": "emt", "options": {"fixed_cutoff": True}},
      "execution": {"kind": "in-process"}},

@@ -7,19 +7,20 @@ import pytest
 from ase import Atoms
 from ase.cluster import Octahedron
 
-from nugget.generators import Problem, make_generator
+from nugget.generators import make_generator
 from nugget.generators.copies import _divide, _operations
-from nugget.identity.point_group import point_group
+from nugget.structures.symmetry import point_group
+from nugget.systems import PlacedAtoms
 
 
-def parents(problem: Problem, rng: np.random.Generator, n: int = 12) -> list[Atoms]:
+def parents(problem: PlacedAtoms, rng: np.random.Generator, n: int = 12) -> list[Atoms]:
     make = make_generator("random_cluster")
     return [made for _ in range(n) if isinstance(made := make(rng, problem), Atoms)]
 
 
 @pytest.mark.parametrize("formula", ["Au20", "Au13", "Cu6Au7", "Na8Cl8", "Mg3O3"])
 def test_random_parents_get_symmetric_children(formula: str) -> None:
-    rng, problem = np.random.default_rng(3), Problem.cluster(formula)
+    rng, problem = np.random.default_rng(3), PlacedAtoms.cluster(formula)
     known, copies = parents(problem, rng), make_generator("copies")
     before = [point_group(atoms) for atoms in known]
     made = [copies(rng, problem, known) for _ in range(40)]
@@ -54,5 +55,5 @@ def test_a_symmetric_parent_is_kept(fold: int) -> None:
 
 def test_it_needs_a_free_cluster() -> None:
     copies = make_generator("copies")
-    assert not copies.suits(Problem.cluster("Au3"))
-    assert not copies.suits(Problem.bulk("Au8", [8.0, 8.0, 8.0]))
+    assert not copies.suits(PlacedAtoms.cluster("Au3"))
+    assert not copies.suits(PlacedAtoms.bulk("Au8", [8.0, 8.0, 8.0]))

@@ -10,13 +10,19 @@ from ase import Atoms
 from ase.build import bulk
 
 from nugget.errors import NuggetError
-from nugget.generators import Crystal, Failure, Mixer, Problem, make_generator, suits
-from nugget.generators.crystal_base import random_cell
-from nugget.generators.supercell import random_multiple, repeated
+from nugget.generators import Failure, Mixer, make_generator, suits
 from nugget.generators.wyckoff import integer_basis, space_group
-from nugget.identity.crystal import same_crystal
-from nugget.search.system import CRYSTAL_GENERATORS
-from nugget.structures.cells import distances, reduced, volume_per_atom
+from nugget.structures.geometry import (
+    distances,
+    random_cell,
+    random_multiple,
+    reduced,
+    repeated,
+    volume_per_atom,
+)
+from nugget.structures.identity import same_crystal
+from nugget.systems import Crystal, PlacedAtoms
+from nugget.systems.crystal import CRYSTAL_GENERATORS
 
 PROBLEMS = [Crystal("Si", (2, 8)), Crystal("Cu3Au", (1, 2)), Crystal("MgO", (1, 4), 0.1, 9.0)]
 
@@ -59,7 +65,7 @@ def test_contract(name: str, problem: Crystal) -> None:
 
 
 def test_crystals_and_clusters_do_not_mix() -> None:
-    cluster, alloy = Problem.cluster("Au8"), PROBLEMS[1]
+    cluster, alloy = PlacedAtoms.cluster("Au8"), PROBLEMS[1]
     assert not suits(make_generator("random_crystal"), cluster)
     assert not suits(make_generator("rattle"), alloy)
     with pytest.raises(NuggetError, match="random_crystal"):
@@ -122,8 +128,8 @@ def test_supercells_are_the_same_crystal() -> None:
 def test_volumes_are_learned() -> None:
     problem = Crystal("Si", (2, 2))
     small, large = (Atoms("Si2", [[0] * 3, [1.5] * 3], cell=[a] * 3, pbc=True) for a in (3.4, 4.5))
-    learned = problem.learned([small, large], [-8.0, -9.0])
-    lowest = problem.learned([small] * 3 + [large], [-8.0] * 3 + [-2.0])
+    learned = problem.updated([small, large], [-8.0, -9.0])
+    lowest = problem.updated([small] * 3 + [large], [-8.0] * 3 + [-2.0])
     assert lowest.volume == pytest.approx(volume_per_atom(small))
     assert volume_per_atom(small) < learned.volume < volume_per_atom(large)
     assert learned.guess == problem.guess
@@ -149,7 +155,7 @@ class TestLearnedDistances:
 
     def ratio(self, *known: tuple[float, float]) -> float:
         images = [chain(ratio) for ratio, _ in known]
-        return self.problem.learned(images, [energy for _, energy in known]).min_ratio
+        return self.problem.updated(images, [energy for _, energy in known]).min_ratio
 
     def test_what_was_bad_is_forbidden(self) -> None:
         found = self.ratio((1.0, -4.0), (1.02, -3.9), (1.1, -3.5), (0.8, 9.0), (0.78, 20.0))
@@ -164,7 +170,7 @@ class TestLearnedDistances:
         assert found == pytest.approx(0.9)
 
     def test_nothing_known(self) -> None:
-        assert self.problem.learned([], []) is self.problem
+        assert self.problem.updated([], []) is self.problem
         assert self.ratio((1.0, 0.0)) == 0.75
 
 
@@ -173,12 +179,12 @@ def test_adopted_crystals_keep_their_atoms() -> None:
     given = bulk("SiC", "zincblende", a=4.4) * (1, 2, 1)
     given = given[[1, 0, 3, 2]]
     given.set_cell(given.cell.array @ np.eye(3) + 0.0)
-    found = problem.adopted(given)
+    found = problem.to_frame(given)
     assert found is not None
     made, order = found
     assert made.get_chemical_symbols() == ["Si", "Si", "C", "C"]
     np.testing.assert_array_equal(given.numbers[order], made.numbers)
     assert same_crystal(made, given)
-    assert problem.adopted(given * (1, 1, 2)) is None  # too many units
-    assert problem.adopted(Atoms("Si", cell=[3, 3, 3], pbc=True)) is None
-    assert problem.adopted(Atoms("SiC", cell=[3, 3, 3])) is None
+    assert problem.to_frame(given * (1, 1, 2)) is None  # too many units
+    assert problem.to_frame(Atoms("Si", cell=[3, 3, 3], pbc=True)) is None
+    assert problem.to_frame(Atoms("SiC", cell=[3, 3, 3])) is None

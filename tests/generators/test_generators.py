@@ -18,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.generators import BaseGenerator, Failure, Mixer, Problem, Proposal, make_generator
-from nugget.generators._validity import DISCONNECTED, OK, TOO_CLOSE, check, lattice
+from nugget.generators import BaseGenerator, Failure, Mixer, Proposal, make_generator, suits
 from nugget.generators.cut_and_splice import splice
 from nugget.registry import names
-from nugget.relax.confinement import Box, Sphere
+from nugget.structures.regions import Box, Sphere
+from nugget.systems import PlacedAtoms
+from nugget.systems.validity import DISCONNECTED, OK, TOO_CLOSE, check, lattice
 
 # Ours only: what other packages offer is for their own tests, as are crystals and molecules.
 ALL = map(make_generator, names("generator"))
@@ -30,20 +31,20 @@ GENERATORS = {
     g.name: g
     for g in ALL
     if type(g).__module__.startswith("nugget.")
-    and not hasattr(g, "variable_cell")
+    and not getattr(g, "variable_cell", False)
     and not getattr(g, "whole_molecules", False)
 }
 
 
 @cache
-def problem(name: str) -> Problem:
+def problem(name: str) -> PlacedAtoms:
     if name == "Au20":
-        return Problem.cluster("Au20")
+        return PlacedAtoms.cluster("Au20")
     if name == "alloy":
-        return Problem.cluster("Cu6Au7")
+        return PlacedAtoms.cluster("Cu6Au7")
     if name == "slab":
-        return Problem.on_template("Cu3O2", fcc111("Cu", (3, 3, 2), vacuum=7.0), height=4.0)
-    return Problem.bulk("Ti2O4", [[4.4, 0, 0], [0.6, 4.4, 0], [0, 0.4, 4.2]])
+        return PlacedAtoms.on_template("Cu3O2", fcc111("Cu", (3, 3, 2), vacuum=7.0), height=4.0)
+    return PlacedAtoms.bulk("Ti2O4", [[4.4, 0, 0], [0.6, 4.4, 0], [0, 0.4, 4.2]])
 
 
 PROBLEMS = ("Au20", "alloy", "slab", "bulk")
@@ -57,7 +58,7 @@ def pool(name: str) -> tuple[Atoms, ...]:
     return tuple(a for a in made if isinstance(a, Atoms))
 
 
-def faults(atoms: Atoms, p: Problem) -> list[str]:
+def faults(atoms: Atoms, p: PlacedAtoms) -> list[str]:
     """The same rules as the generators', by ASE's neighbour list and plain graph search."""
     found = []
     if not np.array_equal(atoms.numbers, p.numbers):
@@ -84,7 +85,10 @@ def faults(atoms: Atoms, p: Problem) -> list[str]:
 
 
 CASES = [
-    (name, which) for which in PROBLEMS for name, g in GENERATORS.items() if g.suits(problem(which))
+    (name, which)
+    for which in PROBLEMS
+    for name, g in GENERATORS.items()
+    if suits(g, problem(which))
 ]
 
 
@@ -140,14 +144,14 @@ def test_template_is_fixed_unless_it_says_otherwise():
     assert constraint.index.tolist() == list(range(problem("slab").n_fixed))
     slab = fcc111("Cu", (3, 3, 2), vacuum=7.0)
     slab.set_constraint(FixAtoms([0, 1, 2]))
-    loose = make_generator("random_placement")(rng, Problem.on_template("Cu2", slab))
+    loose = make_generator("random_placement")(rng, PlacedAtoms.on_template("Cu2", slab))
     assert isinstance(loose, Atoms)
     assert loose.constraints[0].index.tolist() == [0, 1, 2]
 
 
 def test_surface_move_takes_a_loose_atom_to_more_neighbours():
     """An adatom on top of a compact cluster: it moves, and the mean coordination grows."""
-    p = Problem.cluster("Au14")
+    p = PlacedAtoms.cluster("Au14")
     core = Icosahedron("Au", 2)
     x = np.concatenate([core.positions, core.positions[-1:] * 1.95])
     start = Atoms(p.numbers, x)
@@ -252,15 +256,15 @@ def test_the_base_draws_parents_once_unless_told_otherwise():
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_an_unsuitable_problem_is_a_reason(name):
     generator = GENERATORS[name]
-    problems = [*map(problem, PROBLEMS), Problem.cluster("Au"), Problem(("Au", "Au"))]
+    problems = [*map(problem, PROBLEMS), PlacedAtoms.cluster("Au"), PlacedAtoms(("Au", "Au"))]
     for p in problems:
-        if not generator.suits(p):
+        if not suits(generator, p):
             result = generator(np.random.default_rng(0), p, [Atoms(p.numbers)] * 2)
             assert result == Failure(generator.unsuited)
 
 
 def test_a_region_without_room_is_a_reason():
-    tight = Problem(("Au",) * 8, region=Sphere(1.0))
+    tight = PlacedAtoms(("Au",) * 8, region=Sphere(1.0))
     for name in ("random_cluster", "random_placement", "symmetric"):
         result = make_generator(name, tries=3)(np.random.default_rng(0), tight)
         assert isinstance(result, Failure)
@@ -273,7 +277,7 @@ def test_check_agrees_with_ase(seed, n, periodic):
     rng = np.random.default_rng(seed)
     cell = 4.5 * np.eye(3) + rng.uniform(-1.5, 1.5, (3, 3))
     atoms = Atoms(rng.choice([8, 29, 79], n), rng.uniform(-3, 9, (n, 3)), cell=cell, pbc=periodic)
-    p = Problem(
+    p = PlacedAtoms(
         tuple(atoms.get_chemical_symbols()),
         Atoms(cell=cell, pbc=periodic),
         Box((0, 0, 0), ((9, 0, 0), (0, 9, 0), (0, 0, 9))),
@@ -291,19 +295,19 @@ def test_check_agrees_with_ase(seed, n, periodic):
 def test_problems_refuse_nonsense():
     for bad in ("Au2x", "Xx3"):
         with pytest.raises(NuggetError):
-            Problem.cluster(bad)
+            PlacedAtoms.cluster(bad)
     with pytest.raises(NuggetError, match="no atoms"):
-        Problem(())
+        PlacedAtoms(())
     with pytest.raises(NuggetError, match="region"):
-        Problem(("Au",), fcc111("Cu", (2, 2, 2), vacuum=5.0))
+        PlacedAtoms(("Au",), fcc111("Cu", (2, 2, 2), vacuum=5.0))
     with pytest.raises(NuggetError, match="centre"):
-        Problem(("Au",), fcc111("Cu", (2, 2, 2), vacuum=5.0), Sphere(3.0))
+        PlacedAtoms(("Au",), fcc111("Cu", (2, 2, 2), vacuum=5.0), Sphere(3.0))
     with pytest.raises(NuggetError, match="not periodic"):
-        Problem.on_template("Au", Atoms("Cu4"))
+        PlacedAtoms.on_template("Au", Atoms("Cu4"))
     with pytest.raises(NuggetError, match="three independent"):
-        Problem.bulk("Au4", [4.0, 4.0, 0.0])
+        PlacedAtoms.bulk("Au4", [4.0, 4.0, 0.0])
     with pytest.raises(NuggetError, match="bond_ratio"):
-        Problem.cluster("Au4", min_ratio=2.0)
+        PlacedAtoms.cluster("Au4", min_ratio=2.0)
     with pytest.raises(NuggetError, match="rattle"):
         make_generator("ratle")
 
@@ -341,6 +345,6 @@ def test_mixer_makes_structures_with_every_generator():
     made = [mixer(rng, problem("alloy"), pool("alloy")) for _ in range(150)]
     assert {a.info["generator"] for a in made if isinstance(a, Atoms)} == set(GENERATORS)
     hopeless = Mixer([make_generator("random_cluster", tries=1)])
-    result = hopeless(rng, Problem(("Au",) * 8, region=Sphere(1.0)))
+    result = hopeless(rng, PlacedAtoms(("Au",) * 8, region=Sphere(1.0)))
     assert isinstance(result, Failure)
     assert result.reason.startswith("random_cluster: ")

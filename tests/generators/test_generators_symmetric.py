@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
-from nugget.generators import Failure, Problem
-from nugget.generators.orbit_plans import plan_orbits, sample_points
-from nugget.generators.point_groups import NAMES, operations, orbits
+from nugget.generators import Failure
+from nugget.generators.point_groups import NAMES, operations, orbits, plan_orbits, sample_points
 from nugget.generators.symmetric import Symmetric
+from nugget.systems import PlacedAtoms
 
 ORDERS = {"Cs": 2, "Ci": 2, "S4": 4, "S6": 6, "T": 12, "Td": 24, "Th": 24, "O": 24, "Oh": 48,
           "I": 60, "Ih": 120}  # fmt: skip
@@ -99,11 +99,11 @@ def operations_found(atoms: Atoms, group: str, tol: float = 1e-6) -> bool:
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_structures_have_the_symmetry_they_claim(formula, seed):
-    problem = Problem.cluster(formula)
+    problem = PlacedAtoms.cluster(formula)
     atoms = Symmetric()(np.random.default_rng(seed), problem)
     assert isinstance(atoms, Atoms)
     assert np.array_equal(atoms.numbers, problem.numbers)
-    assert problem.fault(atoms.positions) is None
+    assert problem.fault(atoms) is None
     x = atoms.positions - atoms.positions.mean(axis=0)
     flat = np.linalg.svd(x)[1][2] < 0.3 * np.linalg.svd(x)[1][0] / 2
     if not flat:
@@ -111,7 +111,7 @@ def test_structures_have_the_symmetry_they_claim(formula, seed):
 
 
 def test_noise_breaks_the_symmetry():
-    problem = Problem.cluster("Au20")
+    problem = PlacedAtoms.cluster("Au20")
     atoms = Symmetric(groups=("Td",), noise=0.1)(np.random.default_rng(0), problem)
     assert isinstance(atoms, Atoms)
     assert not operations_found(atoms, "Td")
@@ -119,7 +119,7 @@ def test_noise_breaks_the_symmetry():
 
 def test_the_gold_tetrahedron_comes_out():
     """Au20 in Td as 4 + 4 + 12 is among the ways to make up the composition."""
-    problem = Problem.cluster("Au20")
+    problem = PlacedAtoms.cluster("Au20")
     rng = np.random.default_rng(0)
     plans = [plan_orbits(rng, problem.numbers, orbits("Td")) for _ in range(100)]
     sizes = [sorted(o.size for _, o in plan) for plan in plans if plan is not None]
@@ -130,11 +130,11 @@ def test_the_gold_tetrahedron_comes_out():
 
 
 def test_impossible_composition_is_a_reason():
-    result = Symmetric(groups=("Ih",))(np.random.default_rng(0), Problem.cluster("Au14"))
+    result = Symmetric(groups=("Ih",))(np.random.default_rng(0), PlacedAtoms.cluster("Au14"))
     assert isinstance(result, Failure)
     assert "composition" in result.reason
     assert isinstance(
-        Symmetric()(np.random.default_rng(0), Problem.bulk("Au4", [4, 4, 4])), Failure
+        Symmetric()(np.random.default_rng(0), PlacedAtoms.bulk("Au4", [4, 4, 4])), Failure
     )
     with pytest.raises(NuggetError, match="D99"):
         Symmetric(groups=("D99",))

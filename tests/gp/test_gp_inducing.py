@@ -113,9 +113,10 @@ def test_pivoted_cholesky_appends_only_what_is_new():
     assert rule.select(old, KERNEL, rng, existing).size == 0
     second = rule.select(new, KERNEL, rng, existing)
     assert 0 < second.size < 50
-    upper, _ = cholesky(KERNEL.gram(*existing))
+    upper, _ = cholesky(KERNEL.inducing(*existing).gram)
     np.testing.assert_array_equal(second, rule.select(new, KERNEL, rng, existing, factor=upper))
-    both = Points.concatenate([old, new])
+    x, group = (np.concatenate([getattr(p, n) for p in (old, new)]) for n in ("x", "group"))
+    both = Points(x, np.arange(201), group)
     together = np.concatenate([first, 150 + second])
     assert residual(both, together).max() <= 1.01e-4 * KERNEL.amplitude
 

@@ -132,7 +132,7 @@ def test_singular_kernel_matrix_stays_finite_and_quiet():
     # cond(K_mm) is infinite: every point twice, and a length scale far beyond the data.
     rng = np.random.default_rng(0)
     z = np.repeat(rng.normal(size=(60, 3)), 2, axis=0)
-    k = RBF(30.0).gram(z, np.zeros(120, int))
+    k = RBF(30.0).inducing(z, np.zeros(120, int)).gram
     assert np.linalg.cond(k) > 1e16
     y = np.sin(z[:, 0])
     reg = SparseRegression.fit(k, Labels.energies(k, y, 1e-3, np.ones(120)))
@@ -162,7 +162,7 @@ def test_state_round_trip_is_exact_and_can_go_on():
     for name, value in reg.state().items():
         np.testing.assert_array_equal(value, again.state()[name])
     assert not again.has_rows
-    with pytest.raises(NuggetError, match="make them again"):
+    with pytest.raises(NuggetError, match="compute them again"):
         again.add_rows(first)
     with pytest.raises(NuggetError, match="30 labels"):
         again.with_rows(slice_rows(labels, np.arange(9)))

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nugget.gp.cross_validation import NoiseSearch, blocks_of, left_out, structure_of
 from nugget.gp.labels import ENERGY, FORCE, Labels
-from nugget.gp.left_out import blocks_of, left_out, structure_of
-from nugget.gp.noise_search import NoiseSearch
 from nugget.gp.regression import SparseRegression
 
 

@@ -14,12 +14,19 @@ from ase.optimize import BFGS, FIRE
 from ase.phonons import Phonons
 
 import nugget
-from nugget.onthefly.calculator import LearningCalculator, free_components, labeller
-from nugget.onthefly.certainty import Vigil, exact_force_std, force_std, novelty
-from nugget.onthefly.model import FIRST, OnlineModel, adapted
+from nugget.onthefly.learning_calculator import (
+    LearningCalculator,
+    RecheckSchedule,
+    exact_force_std,
+    force_std,
+    labeller,
+    novelty,
+)
+from nugget.onthefly.online_model import FIRST, OnlineModel, adapted
 from nugget.potential.evaluate import MEAN, value_and_grad
-from nugget.potential.presets import RECIPES
+from nugget.presets import RECIPES
 from nugget.structures.batch import as_batch
+from nugget.structures.geometry import free_mask
 
 
 def cluster() -> Atoms:
@@ -137,23 +144,24 @@ def test_sigma_grows_by_what_calls_find():
 
 
 def test_the_estimate_of_sigma_agrees_with_the_exact_one():
-    found = value_and_grad(learned().potential, as_batch(displaced(50, 0.12)), MEAN, keep_rows=True)
+    state, batch = learned().potential.fitted, as_batch(displaced(50, 0.12))
+    found = value_and_grad(state, batch, MEAN, keep_rows=True)
     exact, estimate = exact_force_std(found), force_std(found, np.inf)
     assert np.sqrt(np.mean((estimate / exact - 1) ** 2)) < 0.3
     assert np.array_equal(force_std(found, 1e-9), exact)
 
 
 def test_sigma_is_looked_at_again_when_an_atom_has_moved():
-    vigil, here = Vigil(), as_batch(displaced(4))
-    assert not vigil.rests(here, 10)
-    vigil.looked(here, 10, 0.06, 0.1)  # an atom may move by 0.04 Å
+    schedule, here = RecheckSchedule(), as_batch(displaced(4))
+    assert not schedule.may_skip(here, 10)
+    schedule.checked(here, 10, 0.06, 0.1)  # an atom may move by 0.04 Å
     for shift, rests in ((0.0, True), (0.03, True), (0.05, False)):
         moved = displaced(4)
         moved.positions[3, 1] += shift
-        assert vigil.rests(as_batch(moved), 10) is rests
-    assert not vigil.rests(here, 11)  # another model
-    vigil.looked(here, 10, 0.2, 0.1)
-    assert not vigil.rests(here, 10)
+        assert schedule.may_skip(as_batch(moved), 10) is rests
+    assert not schedule.may_skip(here, 11)  # another model
+    schedule.checked(here, 10, 0.2, 0.1)
+    assert not schedule.may_skip(here, 10)
 
 
 def test_sigma_is_known_for_every_structure_that_is_asked_for():
@@ -165,7 +173,7 @@ def test_sigma_is_known_for_every_structure_that_is_asked_for():
     assert "forces_uncertainty" not in atoms.calc.results
     std = atoms.calc.get_property("forces_uncertainty", atoms)
     expected = exact_force_std(
-        value_and_grad(atoms.calc.potential, as_batch(atoms), MEAN, keep_rows=True)
+        value_and_grad(atoms.calc.potential.fitted, as_batch(atoms), MEAN, keep_rows=True)
     )
     assert np.allclose(std, expected)
     assert np.array_equal(atoms.get_forces(), forces)
@@ -189,7 +197,7 @@ def test_what_is_unknown_counts_as_uncertain():
     strange.positions[6] += 1.2
     stranger.positions *= 0.8
     found = [
-        value_and_grad(potential, as_batch(a), MEAN, keep_rows=True)
+        value_and_grad(potential.fitted, as_batch(a), MEAN, keep_rows=True)
         for a in (known, strange, stranger)
     ]
     assert novelty(found[0]).max() < 1e-6
@@ -213,8 +221,8 @@ def test_a_restored_model_is_the_same_to_the_last_bit():
 def test_fixed_components_do_not_matter():
     atoms = cluster()
     atoms.set_constraint(FixAtoms([2]))
-    assert not free_components(atoms)[2].any()
-    assert free_components(atoms).sum() == 18
+    assert not free_mask(atoms)[2].any()
+    assert free_mask(atoms).sum() == 18
 
 
 def test_the_stress_is_learned_too():

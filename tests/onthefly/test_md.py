@@ -21,9 +21,8 @@ from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.errors import NuggetError
-from nugget.onthefly.config import MDConfig
-from nugget.onthefly.md import MDRun, replica_states, summary
-from nugget.onthefly.replica import audit_chance
+from nugget.onthefly.molecular_dynamics import MDRun, audit_chance, replica_states, summary
+from nugget.onthefly.run_settings import MDConfig
 from nugget.potential.potential import Potential
 
 FILES = ("md.extxyz", "md.log", "learned.model")
@@ -203,7 +202,7 @@ def test_a_given_model_is_used_and_kept(whole, tmp_path):
 
 
 def test_what_cannot_be_is_refused(whole, tmp_path):
-    with pytest.raises(NuggetError, match="holds a run already"):
+    with pytest.raises(NuggetError, match="contains a run already"):
         MDRun.create(cluster(), config(), whole)
     with pytest.raises(NuggetError, match="no run"):
         MDRun.resume(tmp_path)
@@ -236,3 +235,18 @@ def test_commands(tmp_path, monkeypatch):
     model = ["evaluate", "run/learned.model", "run/md.extxyz"]
     done = CliRunner().invoke(app, model)
     assert done.exit_code == 0, done.output
+
+
+def test_a_run_names_step_and_atom_and_stops(whole, tmp_path):
+    settings = config(warn_above=1e-9)
+    MDRun.create(cluster(), settings, tmp_path / "warned", whole / "learned.model").run()
+    notes = [line for line in (tmp_path / "warned" / "md.log").open() if "uncertain by" in line]
+    assert notes
+    assert all(note.startswith("# Step ") for note in notes)
+    assert len(np.loadtxt(tmp_path / "warned" / "md.log")) == 6
+    stopping = MDRun.create(
+        cluster(), config(stop_above=1e-9), tmp_path / "stopped", whole / "learned.model"
+    )
+    progress = stopping.run()
+    assert progress.step < 60
+    assert progress.stopped.startswith(f"Step {progress.step}: the energy is uncertain by")

@@ -15,12 +15,17 @@ from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.errors import NuggetError
-from nugget.onthefly.band import SurrogateNEB, interpolated
-from nugget.onthefly.calculator import labeller
-from nugget.onthefly.config import NEBConfig
-from nugget.onthefly.model import OnlineModel
-from nugget.onthefly.neb import NEBRun, find_path
-from nugget.onthefly.vibrations import hessian, imaginary_modes
+from nugget.onthefly.learning_calculator import labeller
+from nugget.onthefly.online_model import OnlineModel
+from nugget.onthefly.reaction_path import (
+    NEBRun,
+    SurrogateNEB,
+    find_path,
+    hessian,
+    imaginary_modes,
+    interpolated,
+)
+from nugget.onthefly.run_settings import NEBConfig
 
 BARRIER = 0.3749  # eV, ASE's climbing NEB with EMT: 237 calls
 

@@ -16,11 +16,17 @@ from nugget import SOAP, Potential
 from nugget.errors import NuggetError
 from nugget.gp.kernels import RBF
 from nugget.gp.uncertainty import LabelNoise, ProjectedProcess
-from nugget.potential.priors import PairWell, SpeciesEnergies
-from nugget.relax.cell_coordinates import CellCoordinates, CellLimits
-from nugget.relax.cell_engine import CellRelaxation
-from nugget.relax.cells import CellEvaluator, cells_on_calculator, relax_cells
-from nugget.structures.cell_lists import CellLists
+from nugget.potential.mean_functions.base import SpeciesEnergies
+from nugget.potential.mean_functions.pair_terms import PairWell
+from nugget.relax.cell_relaxation import (
+    CellCoordinates,
+    CellEvaluator,
+    cells_on_calculator,
+    relax_cells,
+)
+from nugget.relax.engine_relaxation import CellRelaxation
+from nugget.structures.neighbours import CellLists
+from nugget.structures.regions import CellLimits
 
 
 def alloys(n: int, seed: int = 0, repeat: int = 1) -> list[Atoms]:
@@ -91,7 +97,7 @@ def test_gradient_of_the_bound_with_pressure_and_walls(uncertainty: object) -> N
 def test_lists_of_neighbours_give_the_same_surface() -> None:
     """While cells and atoms move far from where the lists were made."""
     images, surface = alloys(4, seed=8), potential(LabelNoise()).lcb(1.0)
-    cutoff = surface.potential.descriptor.cutoff
+    cutoff = surface.state.descriptor.cutoff
     coordinates = CellCoordinates.of(images)
     kept = CellEvaluator(surface.on_cells, coordinates, lists=CellLists(cutoff))
     fresh = CellEvaluator(surface.on_cells, coordinates)

@@ -10,9 +10,9 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.optimize import BFGS
-from systems import gold_cluster
+from example_structures import gold_cluster
 
-from nugget.relax.learning import LearningRelaxation, relax_with_engine
+from nugget.relax.engine_relaxation import LearningRelaxation, relax_with_engine
 
 
 def evaluated(atoms: Atoms) -> Atoms:

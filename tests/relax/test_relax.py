@@ -11,8 +11,8 @@ from ase.constraints import FixAtoms, FixBondLength, FixCartesian
 
 from nugget.errors import NuggetError
 from nugget.relax import on_calculator, relax
-from nugget.relax._lbfgs import C_STAB, TAU, W_MAX, A, cholesky, springs, wall
-from nugget.relax.confinement import Box, Sphere
+from nugget.relax.lockstep import C_STAB, TAU, W_MAX, A, cholesky, springs, wall
+from nugget.structures.regions import Box, Sphere
 
 SIGMA = 2.5
 
@@ -235,7 +235,7 @@ def test_wall_gradient_is_the_derivative_of_its_energy(region):
 
     def energy(y):
         gradient = np.zeros_like(y)
-        return wall(y, 0, 8, feels, *region.planes(y), region.stiffness, gradient), gradient
+        return wall(y, feels, *region.planes(y), region.stiffness, gradient), gradient
 
     e, gradient = energy(x)
     assert e > 0

@@ -9,7 +9,7 @@ from ase import Atoms
 from ase.build import molecule
 
 from nugget.relax import relax
-from nugget.relax.springs import Springs
+from nugget.relax.relaxation import Springs
 
 PAIRS = np.array([[0, 1], [0, 2], [1, 2]])
 

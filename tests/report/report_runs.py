@@ -11,9 +11,9 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.cluster import Octahedron
 from ase.optimize import BFGS
 
-from nugget.search.config import make_config
-from nugget.search.polish_step import PolishStep
-from nugget.search.store import Record, Store
+from nugget.search.record import PolishStep, Record
+from nugget.search.search_settings import make_config
+from nugget.search.store import Store
 
 HOSTILE = "</script><img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 GENERATORS = ("symmetric", "rattle", "cut_and_splice")

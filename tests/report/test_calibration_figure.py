@@ -7,7 +7,7 @@ import pytest
 
 from nugget.calibration import Residuals, calibration_error, ence
 from nugget.errors import NuggetError
-from nugget.report.calibration_figure import calibration_figure
+from nugget.report.figures import calibration_figure
 
 
 def residuals(factor=1.0, n=200):

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.errors import NuggetError
-from nugget.report.compare_page import compare_page
-from nugget.report.courses import compared, read_course, short_names
-from nugget.search.config import make_config
-from nugget.search.store import Record, Store
+from nugget.report.searches_page import compare_page, compared, read_course, short_names
+from nugget.search.record import Record
+from nugget.search.search_settings import make_config
+from nugget.search.store import Store
 
 ODD = "b <img src=x>"
 

@@ -13,14 +13,15 @@ from report_runs import make_run, relaxed
 from test_courses import a_search
 from typer.testing import CliRunner
 
+from nugget.campaign.campaign import Campaign
 from nugget.campaign.results import read_outcome
-from nugget.campaign.run import Campaign
 from nugget.cli.main import app
 from nugget.errors import NuggetError
-from nugget.report.campaign_page import campaign_page, read_searches
 from nugget.report.directories import kind_of, make_pages
-from nugget.search.config import make_config
-from nugget.search.store import SETTINGS, End, Store
+from nugget.report.searches_page import campaign_page, read_searches
+from nugget.search.record import End
+from nugget.search.search_settings import make_config
+from nugget.search.store import SETTINGS, Store
 from nugget.structures.io import write_images
 
 
@@ -41,7 +42,7 @@ def campaign(tmp_path):
     for member in made.members:
         if member.seed == 2:
             continue
-        miss = member.seed == 1 and member.cell.values["kappa"] == "0"
+        miss = member.seed == 1 and member.setting.values["kappa"] == "0"
         energies = [low + 2, low + 1, low + 1, low + 1] if miss else [low + 2, None, low]
         source = a_search(tmp_path / "draft", energies, member.seed)
         member.directory.mkdir(parents=True)
@@ -63,7 +64,7 @@ def test_campaign(campaign):
     cards = {label: value for label, value, _ in spec["sections"][0]["items"]}
     assert cards["searches"] == "4 of 6"
     assert cards["found"] == "3 of 4"
-    cells = {row[0]: row[1:4] for row in titled(spec, "Cells")["rows"]}
+    cells = {row[0]: row[1:4] for row in titled(spec, "Settings compared")["rows"]}
     assert cells == {"kappa=0": [2, 1, "50%"], "kappa=2": [2, 2, "100%"]}
     curve = next(one for one in titled(spec, "Success")["layers"] if one["name"] == "kappa=0")
     assert curve["x"] == [0, 3, 4]
@@ -76,7 +77,7 @@ def test_campaign(campaign):
     assert values_of(spec, "searches", "found").count("no") == 1
     rows = titled(spec, "Searches")["rows"]
     assert len(rows) == 6
-    assert sum(row[5] == "not ended" for row in rows) == 2
+    assert sum(row[5] == "not finished" for row in rows) == 2
     assert spec["badge"] == ["not finished", "busy"]
 
 

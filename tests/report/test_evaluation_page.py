@@ -10,13 +10,12 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from page_spec import parts_of, per_atom, spec_of, titled, values_of
 from typer.testing import CliRunner
 
-import nugget.report.evaluation_rows as rows_module
+import nugget.report.evaluation_page as rows_module
 from nugget import SOAP, Posterior, Potential
 from nugget.calibration import components, residuals
-from nugget.calibration.groups import element_errors, grouped_by
 from nugget.cli.main import app
-from nugget.report.evaluation_page import evaluation_page
-from nugget.report.evaluation_rows import Evaluation
+from nugget.potential.validation import element_errors, grouped_by
+from nugget.report.evaluation_page import Evaluation, evaluation_page
 from nugget.structures.io import write_images
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -128,7 +127,7 @@ def test_command(found, tmp_path):
     assert CliRunner().invoke(app, words).exit_code == 0
     spec = spec_of(out.read_text())
     assert spec["title"] == "m.model"
-    assert f"--html {out}" in titled(spec, "Made by")["text"]
+    assert f"--html {out}" in titled(spec, "Command")["text"]
     again = CliRunner().invoke(app, words)
     assert again.exit_code != 0
     assert CliRunner().invoke(app, [*words, "--force", "--json"]).exit_code == 0

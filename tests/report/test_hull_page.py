@@ -13,14 +13,15 @@ from page_spec import contents, parts_of, spec_of, titled, values_of
 
 from nugget.errors import NuggetError
 from nugget.report.directories import make_pages
-from nugget.report.hull_figure import hull_figure
+from nugget.report.figures import hull_figure
 from nugget.report.hull_sections import hull_parts, read_phases
 from nugget.report.page import Structures
 from nugget.report.watch import Feed
-from nugget.search.config import make_config
-from nugget.search.goal import make_goal
-from nugget.search.phases import HULL, make_phases, write_phases
-from nugget.search.store import End, Record, Store
+from nugget.search.polish import HULL, make_phases, write_phases
+from nugget.search.record import End, Record
+from nugget.search.search_settings import make_config
+from nugget.search.store import Store
+from nugget.systems.system_settings import make_goal
 
 
 def crystals():
@@ -123,16 +124,15 @@ def three_elements():
 
 def test_three_elements_and_crystals_known_before(tmp_path):
     (tmp_path / HULL).write_text(json.dumps({"phases": three_elements()}))
-    parts = hull_parts(tmp_path, [], [], Structures())
-    triangle, table, gallery = parts.sections
+    [data], [triangle, table, gallery] = hull_parts(tmp_path, [], [], Structures())
     assert triangle["square"]
-    assert parts.data[0].structures == [None] * 4
-    columns = parts.data[0].columns
+    assert data.structures == [None] * 4
+    columns = data.columns
     places = np.array([columns["x"].values, columns["y"].values]).T
     assert np.allclose(places[3], (places[0] + places[1]) / 2)
     assert table["rows"][0][3] == "<b>P1</b>"
     assert gallery["items"] == []
-    assert hull_parts(tmp_path, [], [], Structures(), live=True).sections == []
+    assert hull_parts(tmp_path, [], [], Structures(), live=True) == ([], [])
 
 
 @pytest.mark.parametrize("dark", [False, True])

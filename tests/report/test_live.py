@@ -10,20 +10,19 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 from rich.console import Console
 
-from nugget.report.braille import Canvas, energy_plot, top_of
+from nugget.display import duration
 from nugget.report.digest import (
-    counted,
-    duration,
+    failure_counts,
     failures,
-    plain_line,
     quality,
     seconds_left,
     shares,
 )
-from nugget.report.live import LiveView, PlainView, make_view
-from nugget.search.goal import LowestEnergy
+from nugget.report.terminal import LiveView, PlainView, energy_bars, line_of_search, make_view
+from nugget.search.loop import plain_line
+from nugget.search.record import Record
 from nugget.search.stop import Confidence
-from nugget.search.store import Record
+from nugget.systems.goal import LowestEnergy
 
 
 def record(k: int, energy: float | None, generator: str = "rattle", **more: object) -> Record:
@@ -47,9 +46,10 @@ def status(
 ) -> SimpleNamespace:
     good = [r for r in records if r.ok]
     best = min(good, key=lambda r: r.energy, default=None)
-    meetings = SimpleNamespace(confidence=lambda: Confidence(4, 0))
+    rediscoveries = SimpleNamespace(confidence=lambda: Confidence(4, 0))
     learner = SimpleNamespace(
-        records=records, best=best, bars=SimpleNamespace(scale=scale), meetings=meetings,
+        records=records, best=best, bars=SimpleNamespace(scale=scale), last_scale=scale,
+        rediscoveries=rediscoveries,
         improved=improved(records), goal=LowestEnergy(), value=lambda record: record.energy,
     )  # fmt: skip
     return SimpleNamespace(
@@ -97,8 +97,8 @@ def test_shares_of_the_generators():
 
 def test_failures_and_times():
     assert failures(RECORDS) == {"timeout": 1}
-    assert counted({"timeout": 2, "nan": 1}) == "3 (timeout 2, nan 1)"
-    assert counted({}) == "none"
+    assert failure_counts({"timeout": 2, "nan": 1}) == "3 (timeout 2, nan 1)"
+    assert failure_counts({}) == "none"
     assert seconds_left([], 10) is None
     assert seconds_left(RECORDS, 10) == pytest.approx(11.0 / 5 * 5)
     assert seconds_left(RECORDS, 10, last=2) == pytest.approx(5.0)
@@ -109,7 +109,7 @@ def test_failures_and_times():
 
 
 def test_lines_for_files(capsys):
-    with PlainView("Au2 · emt · here") as view:
+    with PlainView("Au2 · emt · here", line_of_search) as view:
         for n in range(1, len(RECORDS) + 1):
             view.watch(status(RECORDS[:n]))
     lines = capsys.readouterr().out.splitlines()
@@ -121,54 +121,20 @@ def test_lines_for_files(capsys):
     assert lines[5] == plain_line(status(RECORDS))
 
 
-def dots(canvas: Canvas) -> set[tuple[int, int]]:
-    """Back from characters to dots, with a table of its own."""
-    bits = {1: (0, 3), 2: (0, 2), 4: (0, 1), 64: (0, 0), 8: (1, 3), 16: (1, 2), 32: (1, 1),
-            128: (1, 0)}  # fmt: skip
-    found = set()
-    for row, line in enumerate(reversed(canvas.text())):
-        for column, char in enumerate(line):
-            for bit, (x, y) in bits.items():
-                if (ord(char) - 0x2800) & bit:
-                    found.add((2 * column + x, 4 * row + y))
-    return found
-
-
-def test_canvas():
-    canvas = Canvas(3, 2)
-    for x in range(6):
-        canvas.dot(x, x + 2 if x < 5 else 0)
-    assert dots(canvas) == {(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 0)}
-
-
-def test_plot_shows_energies_and_the_lowest_so_far():
-    canvas, low, high = energy_plot([4.0, None, 2.0, 3.0, 0.0, 100.0], 11, 10, 5)
-    assert (low, high) == (0.0, 4.0)  # the outlier does not flatten the rest
-    found = dots(canvas)
-    across = [0, 2, 4, 6, 8, 10]
-    for x, y in ((across[0], 19), (across[2], 10), (across[3], 14), (across[4], 0)):
-        assert (x, y) in found
-    assert (across[5], 19) in found  # at the upper edge
-    assert {(x, 19) for x in range(5)} <= found  # the line: first 4, then 2, then 0
-    assert {(x, 10) for x in range(4, 9)} <= found
-    assert {(x, 0) for x in range(8, 11)} <= found
-    assert {(4, y) for y in range(10, 20)} <= found
-    assert max(x for x, _ in found) <= across[5] + 1  # the rest of the budget is empty
-    assert canvas.line[-1][5]
-    assert not canvas.line[1][3]  # the 3.0 is no part of the line
+def test_bars_show_the_lowest_energies_and_mark_a_new_best():
+    bars = energy_bars([4.0, None, 2.0, 3.0, 0.0, 100.0], 12, 12)
+    assert bars.plain == "█ ▅▆▁█  up to +4.00 eV"  # the outlier does not flatten the rest
+    styles = {bars.plain[span.start]: span.style for span in bars.spans}
+    assert styles["▅"] == styles["▁"] == "green"
+    assert styles["▆"] == "cyan"
+    assert energy_bars([3.0, 1.0, 2.0, 0.0], 4, 2).plain[:2] == "▅▁"  # two evaluations per bar
 
 
 @pytest.mark.parametrize("energies", [[], [None], [None, 1.0], [1.0, 1.0], [3.0] * 50])
-def test_plot_of_little(energies):
-    canvas, low, high = energy_plot(energies, 20, 12, 3)
-    assert len(canvas.text()) == 3
-    assert high >= low
-    assert bool(dots(canvas)) == any(e is not None for e in energies)
-
-
-def test_top_is_robust():
-    assert top_of([1.0, 2.0, 3.0, 4.0, 5.0, 1e9]) == 5.0
-    assert top_of([7.0]) > 7.0
+def test_bars_of_little(energies):
+    bars = energy_bars(energies, 20, 12)
+    assert bool(bars) == any(e is not None for e in energies)
+    assert len(bars.plain) <= 12 + len("  up to +0.00 eV")
 
 
 def drawn(
@@ -206,7 +172,7 @@ def test_picture_tells():
     ):  # fmt: skip
         assert part in text, part
     assert any("symmetric" in line and line.split()[-3:-1] == ["2", "2"] for line in lines)
-    assert any(ord(char) > 0x2800 for char in text if 0x2800 <= ord(char) < 0x2900)
+    assert "up to +0.50 eV" in text
 
 
 def test_picture_tells_how_many_are_in_flight():
@@ -232,3 +198,17 @@ def test_live_view_starts_and_ends(tmp_path: Path):
         view.note("soon")
     assert isinstance(console.file, io.StringIO)
     assert "5 of 20 evaluations" in console.file.getvalue()
+
+
+def test_refreshes_are_few_and_small():
+    """At two pictures a second a slow connection keeps up, whatever the search does."""
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    view = LiveView("x", 20, console)
+    assert view._live.refresh_per_second <= 2
+    with view:
+        view.watch(status(RECORDS))  # type: ignore[arg-type]
+        view._live.refresh()
+        assert isinstance(console.file, io.StringIO)
+        before = len(console.file.getvalue())
+        view._live.refresh()
+        assert len(console.file.getvalue()) - before < 8000

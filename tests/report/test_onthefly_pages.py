@@ -11,13 +11,12 @@ from ase.build import add_adsorbate, bulk, fcc100
 from ase.constraints import FixAtoms
 from page_spec import contents, per_atom, spec_of, titled, values_of
 
-from nugget.evaluation.config import EngineConfig
-from nugget.onthefly.config import MDConfig, NEBConfig
-from nugget.onthefly.md import MDRun
-from nugget.onthefly.neb import NEBRun
-from nugget.report.md_page import md_page
-from nugget.report.onthefly_runs import read_dynamics, read_path
-from nugget.report.path_page import path_page
+from nugget.engines.engine_settings import EngineConfig
+from nugget.onthefly.molecular_dynamics import MDRun
+from nugget.onthefly.reaction_path import NEBRun
+from nugget.onthefly.run_settings import MDConfig, NEBConfig
+from nugget.report.md_page import md_page, read_dynamics
+from nugget.report.path_page import path_page, read_path
 from nugget.structures.io import read_images
 
 
@@ -71,7 +70,7 @@ def test_dynamics(dynamics):
     audits = [call["within"] for call in saved if call["reason"] == "audit"]
     assert cards["audits within 2σ"] == f"{np.mean(audits):.0%}"
     levels = [one for one in titled(spec, "Largest σ of a force")["layers"] if "y" in one]
-    assert {"kind": "level", "y": 0.1, "name": "the engine is called"} in levels
+    assert {"kind": "level", "y": 0.1, "name": "threshold"} in levels
 
 
 def test_dynamics_that_were_cut_off(dynamics, tmp_path):
@@ -116,7 +115,7 @@ def test_path(path):
     assert len(values_of(spec, "calls", "number")) == result.calls
     assert values_of(spec, "calls", "phase").count("ends") == result.end_calls
     std = np.linalg.norm(result.band.forces_std[2], axis=1)
-    film = titled(spec, "All images, one after the other")["structures"]
+    film = titled(spec, "All images in sequence")["structures"]
     assert np.allclose(per_atom(spec, film[2], "force σ"), std, atol=1e-6)
 
 

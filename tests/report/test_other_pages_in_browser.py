@@ -22,12 +22,11 @@ from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.report import view
-from nugget.report.compare_page import compare_page
-from nugget.report.courses import compared
 from nugget.report.evaluation_page import evaluation_page
 from nugget.report.md_page import md_page
 from nugget.report.page import write_page
 from nugget.report.path_page import path_page
+from nugget.report.searches_page import compare_page, compared
 
 SIZES = ((1280, False), (390, True))  # a desk, and a phone at night
 

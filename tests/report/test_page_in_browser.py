@@ -16,7 +16,8 @@ from report_runs import HOSTILE, make_run
 
 from nugget.report.page import Structures, page, sections, write_page
 from nugget.report.search_page import SearchPage
-from nugget.search.store import End, Record, Store
+from nugget.search.record import End, Record
+from nugget.search.store import Store
 
 TAB, ENTER, RIGHT, LEFT = 9, 13, 39, 37
 PHONE = 390

@@ -11,23 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ase.build import bulk
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.constraints import FixAtoms
 from report_runs import HOSTILE, a_record, make_run, relaxed
 from typer.testing import CliRunner
 
 from nugget import SOAP
-from nugget.cli._search import read_settings
 from nugget.cli.main import app
+from nugget.cli.search import read_settings
 from nugget.errors import NuggetError
-from nugget.identity import graph_key
-from nugget.report.search_page import SearchPage
-from nugget.report.search_page.landscape import Landscape
-from nugget.report.search_page.minima import Lowest, symmetry
-from nugget.report.search_page.provenance import command
-from nugget.search.config import make_config
-from nugget.search.goal import make_goal
-from nugget.search.polish_step import PolishStep
-from nugget.search.reader import Reader
-from nugget.search.store import DATABASE, End, Record, Store
+from nugget.potential.potential import Potential
+from nugget.report.minima import AtomModel, Lowest, symmetry
+from nugget.report.search_page import SearchPage, command
+from nugget.report.search_sections import StructureMap
+from nugget.search.record import End, PolishStep, Record
+from nugget.search.search_settings import make_config
+from nugget.search.store import DATABASE, Reader, Store
+from nugget.structures.identity import graph_key
+from nugget.systems.system_settings import make_goal
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,9 @@ def test_the_command_makes_the_same_settings(settings, tmp_path, monkeypatch):
     config = make_config(settings)
     words = shlex.split(shlex.join(command(config, tmp_path)))
     seen = {}
-    monkeypatch.setattr("nugget.cli._search.begin", lambda *args: seen.update(args=args) or 1 / 0)
+    monkeypatch.setattr(
+        "nugget.search.search.Search.create", lambda *args, **_: seen.update(args=args) or 1 / 0
+    )
     CliRunner().invoke(app, words[1:])
     assert seen["args"][0] == config
     assert read_settings("Au20", {})[0].system.formula == "Au20"
@@ -170,23 +174,23 @@ def test_map_is_principal_components():
     rng = np.random.default_rng(0)
     images = [a_record(k, rng).atoms for k in range(8)]
     soap = SOAP(["Au"])
-    chart = Landscape(soap)
-    chart.add(images[:6])
-    assert chart.turns == 1
-    first = list(chart.places[0])
-    chart.add(images[6:7])
-    assert chart.turns == 1
-    assert chart.places[0][:6] == first  # only further places
+    chart = StructureMap(soap)
+    chart.add(images[:2])
+    assert chart.coordinates() == ([None, None], [None, None])
+    chart.add(images[2:7])
     broken = images[7].copy()
     broken.positions[0] = np.nan
     chart.add([broken])
-    assert chart.turns == 2
-    assert chart.places[0][7] is None
+    places = chart.coordinates()
+    assert places[0][7] is None
     x = np.array([soap.compute([atoms]).values.mean(axis=0) for atoms in images[:7]])
     x -= x.mean(axis=0)
     s = np.linalg.svd(x)[1]
-    places = np.array([column[:7] for column in chart.places])
-    assert np.allclose(np.linalg.norm(places, axis=1), s[:2], rtol=1e-6)
+    found = np.array([column[:7] for column in places])
+    assert np.allclose(np.linalg.norm(found, axis=1), s[:2], rtol=1e-6)
+    again = StructureMap(soap)  # all at once: the same map
+    again.add([*images[:7], broken])
+    assert np.allclose([c[:7] for c in again.coordinates()], found)
 
 
 def test_symmetry_of_crystals_and_slabs():
@@ -195,6 +199,53 @@ def test_symmetry_of_crystals_and_slabs():
     slab.pbc = (True, True, False)
     assert symmetry(slab) == ("", "")
     assert symmetry(bulk("Cu", cubic=True) * (4, 4, 4)) == ("", "")  # too many atoms
+
+
+def test_forces_on_fixed_atoms_do_not_count(tmp_path):
+    """On a slab only free atoms decide about fmax and convergence."""
+    config = make_config({"system": {"formula": "Au6"}, "engine": {"name": "emt"}})
+    store = Store.create(tmp_path / "run", config)
+    atoms = relaxed()
+    atoms.calc.results["forces"][0] = [0.0, 0.0, 0.5]
+    atoms.set_constraint(FixAtoms([0]))
+    free = np.linalg.norm(atoms.calc.results["forces"][1:], axis=1).max()
+    store.append(Record(0, atoms, "rattle"))
+    store.append_polish(PolishStep(0, 1, atoms))
+    page = SearchPage(tmp_path / "run")
+    page.read()
+    assert page.data().columns["fmax"].values == [pytest.approx(free)]
+    gallery = next(part for part in page.sections() if part["kind"] == "gallery")
+    facts = dict(gallery["items"][0]["facts"])
+    assert facts["fmax"] == f"{free:.3f} eV/Å"
+    assert "converged" not in facts
+    frame = page.structures.frames[gallery["items"][0]["structure"]]
+    assert np.frombuffer(b64decode(frame["values"]["force"]), "<f4")[0] == 0.0
+
+
+def test_the_model_of_a_page_is_that_of_the_search(tmp_path, monkeypatch):
+    """It is fitted by the function that the search uses, to the stress of crystals as well."""
+    settings = {"system": {"formula": "Cu", "kind": "crystal", "units": "1"}}
+    config = make_config({**settings, "engine": {"name": "emt"}, "search": {"initial": 3}})
+    store = Store.create(tmp_path / "run", config)
+    for k, a in enumerate((3.5, 3.6, 3.7)):
+        atoms = bulk("Cu", a=a)
+        atoms.calc = EMT()
+        results = {name: atoms.calc.get_property(name, atoms) for name in STRESSED}
+        atoms.calc = SinglePointCalculator(atoms, **results)
+        store.append(Record(k, atoms, "random_crystal"))
+    seen = []
+    fit = Potential.fit
+
+    def spy(self, images, forces=None, stress=None, **more):
+        seen.append((forces, stress))
+        return fit(self, images, forces, stress, **more)
+
+    monkeypatch.setattr(Potential, "fit", spy)
+    assert AtomModel.of(config, tmp_path / "run", Store(tmp_path / "run").records()) is not None
+    assert seen == [(None, True)]
+
+
+STRESSED = ("energy", "forces", "stress")
 
 
 def lowest_of(records, steps, count=8):

@@ -9,14 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from nugget.calibration import Components, Residuals
-from nugget.calibration.learning import CurvePoint
 from nugget.campaign.results import Outcome, Row
-from nugget.campaign.summary import grouped
-from nugget.report.calibration_figure import calibration_figure
-from nugget.report.learning_figure import learning_figure
-from nugget.report.parity_figure import parity_figure
+from nugget.campaign.statistics import grouped
+from nugget.potential.learning_curve import CurvePoint
+from nugget.report.figures import calibration_figure, learning_figure, parity_figure, success_figure
 from nugget.report.style import COLUMN, DARK, LIGHT, PAGE, drawing, finish, save
-from nugget.report.success_figure import success_figure
 
 # Machado, Oliveira and Fernandes (2009), severity 1, for linear RGB.
 BLINDNESS = {

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from nugget.campaign import Campaign, KaplanMeier, wilson
 from nugget.campaign.results import Outcome, Row
-from nugget.campaign.summary import compare, describe, grouped, summarise
+from nugget.campaign.statistics import compare, describe, grouped, summarise
 from nugget.errors import NuggetError
-from nugget.report.campaign_live import LiveCampaignView, PlainCampaignView, line_of
-from nugget.report.success_figure import _apart, arrange, success_figure
+from nugget.report.figures import arrange, success_figure
+from nugget.report.terminal import LiveCampaignView, PlainView, line_of
 from nugget.search import make_config
 
 
@@ -38,7 +38,7 @@ def test_the_first_setting_with_numbers_is_the_axis():
     axis, series = arrange(grouped(GRID))
     assert axis == "kappa"
     assert list(series) == ["label noise", "projected process"]
-    assert [group.cell["kappa"] for group in series["label noise"]] == ["0", "2", "10"]
+    assert [group.setting["kappa"] for group in series["label noise"]] == ["0", "2", "10"]
     words = [Row({"acquisition": a}, 0, Outcome(True, 3, 3)) for a in ("lcb", "ei")]
     assert arrange(grouped(words))[0] is None
 
@@ -54,7 +54,7 @@ def test_the_figure_shows_the_numbers():
     step = curves[0].lines[0]  # κ = 0: solved at 80, two censored at 100
     assert step.get_xdata().tolist() == [0, 80, 100]
     np.testing.assert_allclose(step.get_ydata(), [0, 1 / 3, 1 / 3])
-    assert curves[0].texts[0].get_text() == "κ = 0"
+    assert curves[0].get_legend().texts[0].get_text() == "κ = 0"
     figure.savefig(io.BytesIO(), format="png")
 
 
@@ -71,13 +71,6 @@ def test_cells_without_an_order_and_without_hits(count):
     success_figure(grouped(rows({}, [5, 7]))).savefig(io.BytesIO(), format="png")
     with pytest.raises(NuggetError, match="nothing to draw"):
         success_figure([])
-
-
-def test_labels_keep_apart():
-    placed = _apart([0.9, 0.91, 0.1, 0.95, 0.92], 0.06)
-    assert np.diff(np.sort(placed)).min() >= 0.06 - 1e-12
-    assert np.argsort(placed).tolist() == np.argsort([0.9, 0.91, 0.1, 0.95, 0.92]).tolist()
-    assert max(placed) <= 1
 
 
 def test_a_summary_is_made_of_the_statistics():
@@ -118,7 +111,7 @@ def test_the_live_table(tmp_path, capsys):
     campaign._outcomes[member.directory] = Outcome(True, 17, 17)
     console = Console(file=io.StringIO(), width=80, height=24)
     view = LiveCampaignView("Au20 · emt", campaign, console)
-    view.watch(Row(member.cell.values, member.seed, Outcome(True, 17, 17)), 1, 6)
+    view.watch(Row(member.setting.values, member.seed, Outcome(True, 17, 17)), 1, 6)
     view.note("Stopping")
     console.print(view)
     text = console.file.getvalue()
@@ -129,6 +122,6 @@ def test_the_live_table(tmp_path, capsys):
     ]
     assert "found at evaluation 17" in text
     assert "Stopping" in text
-    with PlainCampaignView("title") as plain:
+    with PlainView("title", line_of) as plain:
         plain.note("note")
     assert capsys.readouterr().out == "title\nnote\n"

@@ -23,8 +23,8 @@ from report_runs import HOSTILE, a_record, make_run
 
 from nugget.report import watch
 from nugget.report.watch import Feed, Server
-from nugget.search.reader import Reader
-from nugget.search.store import DATABASE, End
+from nugget.search.record import End
+from nugget.search.store import DATABASE, Reader
 
 
 @contextmanager
@@ -103,40 +103,25 @@ def test_another_port_if_it_is_taken(tmp_path):
             assert ask(server, f"/{server.token}/")[0] == 200
 
 
-def test_only_what_is_new_is_sent(tmp_path):
+def test_the_page_is_sent_again_when_it_has_changed(tmp_path):
     store = make_run(tmp_path / "run", 8, polish=False)
     with serving(tmp_path / "run") as server, store.locked():
         first = news(server, "", 0)
-        assert first["whole"]
         assert first["badge"] == ["running", "busy"]
         assert len(first["data"]["evaluations"]["columns"]["value"]["values"]) == 8
-        session, revision = first["session"], first["revision"]
-        same = news(server, session, revision)
-        assert set(same) == {"session", "revision", "whole", "clock"}
+        session, revision = first["live"]["session"], first["live"]["revision"]
+        assert set(news(server, session, revision)) == {"live", "clock"}
         store.append(a_record(8, np.random.default_rng(8)))
         more = news(server, session, revision)
-        assert not more["whole"]
-        part = more["data"]["evaluations"]
-        assert part["from"] == 8
-        assert part["columns"]["number"]["values"] == [9]
-        assert len(more["structures"]["frames"]) == 1
-        assert "2" not in more["sections"]  # plots stay, their rows come
-        assert "0" in more["sections"]
-        assert len(json.dumps(more)) < len(json.dumps(first)) / 2
-        assert news(server, session, 77)["whole"]
-        assert news(server, "other", revision)["whole"]
-
-
-def test_map_is_sent_again_when_it_turns(tmp_path):
-    store = make_run(tmp_path / "run", 8, polish=False)
-    feed = Feed(tmp_path / "run")
-    first = feed.news("", 0)
-    for k in range(8, 11):
-        store.append(a_record(k, np.random.default_rng(k)))
-    columns = feed.news(first["session"], first["revision"])["data"]["evaluations"]["columns"]
-    assert columns["map_x"]["from"] == 0
-    assert len(columns["map_x"]["values"]) == 11
-    assert len(columns["number"]["values"]) == 3
+        assert more["live"] == {**first["live"], "revision": revision + 1}
+        columns = more["data"]["evaluations"]["columns"]
+        assert columns["number"]["values"] == list(range(1, 10))
+        # Structures are appended, and the sections that hold plots stay the same.
+        assert more["structures"]["frames"][:8] == first["structures"]["frames"][:8]
+        assert more["sections"][2] == first["sections"][2]
+        assert more["sections"][0] != first["sections"][0]
+        assert "sections" in news(server, session, 77)
+        assert "sections" in news(server, "other", revision)
 
 
 def test_end_kill_and_continuation(tmp_path):
@@ -147,7 +132,7 @@ def test_end_kill_and_continuation(tmp_path):
 
     def after() -> dict[str, Any]:
         nonlocal now
-        now = {**now, **feed.news(now["session"], now["revision"])}
+        now = {**now, **feed.news(now["live"]["session"], now["live"]["revision"])}
         return now
 
     with store.locked():
@@ -174,16 +159,16 @@ def test_damage_is_told_and_a_new_search_is_followed(tmp_path):
     path = tmp_path / "run" / DATABASE
     whole = path.read_bytes()
     path.write_bytes(whole[:-3000] + b"\0" * 3000)
-    told = feed.news(first["session"], first["revision"])
+    had = first["live"]["session"], first["live"]["revision"]
+    told = feed.news(*had)
     if told["clock"]:  # unless what is read lies elsewhere
         assert "damaged" in told["clock"]
     path.write_bytes(whole)
-    assert feed.news(first["session"], first["revision"])["clock"] == ""
+    assert feed.news(*had)["clock"] == ""
     make_run(tmp_path / "other", 3)
     os.replace(tmp_path / "other" / DATABASE, path)
-    again = feed.news(first["session"], first["revision"])
-    assert again["whole"]
-    assert again["session"] != first["session"]
+    again = feed.news(*had)
+    assert again["live"]["session"] != had[0]
     assert len(again["data"]["evaluations"]["columns"]["number"]["values"]) == 3
 
 

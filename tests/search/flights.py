@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
-from nugget.identity import KnownStructures
 from nugget.search import Search, make_config
-from nugget.search.store import PENDING, Record, Store
+from nugget.search.record import Record
+from nugget.search.store import PENDING, Store
+from nugget.structures.memory import KnownStructures
 
 
 def settings(in_flight: int = 4, engine: object = None, **search: object) -> dict[str, Any]:
-    """A search that takes seconds: six gold atoms, EMT."""
+    """A search that takes seconds: six gold atoms, EMT.
+
+    Scripted executors answer in an order of their own, so the engine is not checked beforehand.
+    """
     return {
         "system": {"formula": "Au6"},
-        "engine": engine or {"name": "emt"},
+        "engine": {"verify": False, **(engine or {"name": "emt"})},
         "model": {"cutoff": 5.0, "use_forces": search.pop("use_forces", False)},
         "search": {
             "budget": 12, "candidates": 6, "relax_steps": 30, "initial": 3, "polish": 0,

@@ -15,10 +15,11 @@ from flights import settings
 
 from nugget import SOAP, Potential
 from nugget.campaign import Campaign
-from nugget.cli._search import read_settings
+from nugget.cli.search import read_settings
+from nugget.engines.engine import Engine
 from nugget.errors import NuggetError
-from nugget.evaluation.engines._base import Engine
-from nugget.potential.priors import CalculatorPrior, ModelPrior, SpeciesEnergies
+from nugget.potential.mean_functions.base import SpeciesEnergies
+from nugget.potential.mean_functions.from_models import CalculatorPrior, ModelPrior
 from nugget.relax import relax
 from nugget.search import Search, make_config
 from nugget.structures.batch import as_batch
@@ -146,7 +147,7 @@ def test_a_model_is_copied_and_the_search_goes_on_without_the_original(
     assert Search.replay(tmp_path / "broken").same
     copied = tmp_path / "broken" / "baseline" / "cheap.model"
     copied.write_bytes(copied.read_bytes()[:-200])
-    with pytest.raises(NuggetError, match="damaged"):
+    with pytest.raises(NuggetError, match="is missing or was changed"):
         Search.resume(tmp_path / "broken").run(budget=9)
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from nugget.cli.main import app
 from nugget.errors import NuggetError
 from nugget.search import Search, make_config
-from nugget.search.config import write_config
+from nugget.search.search_settings import write_config
 
 
 def settings(**search: object) -> dict[str, object]:

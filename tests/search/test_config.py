@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nugget.errors import NuggetError
 from nugget.registry import find, names
-from nugget.search.config import Config, make_config, read_config, write_config
+from nugget.search.search_settings import Config, make_config, read_config, write_config
 
 
 def refusal(settings: dict[str, Any]) -> str:
@@ -41,10 +41,13 @@ def test_default_generators_are_all_there_are():
         ({"search": {"buget": 10}}, "search.buget is not an option; did you mean 'budget'?"),
         ({"sytem": {}}, "sytem is not an option; did you mean 'system'?"),
         ({"engine": {"timelimit": 3}}, "engine.timelimit is not an option; did you mean"),
-        ({"model": {"label": 0.1}}, "model.label is not an option; did you mean 'label_noise'?"),
-        ({"model": {"prior": 0.1}}, "did you mean 'prior_noise'?"),
-        ({"model": {"force": 0.1}}, "did you mean 'force_label_noise'?"),
-        ({"model": {"xyzzy": 3}}, "model.xyzzy is not an option; known: cutoff, n_max,"),
+        (
+            {"model": {"label": 0.1}},
+            "model.label is not an option; did you mean 'uncertainty_options.label'?",
+        ),
+        ({"model": {"prior": 0.1}}, "did you mean 'uncertainty_options.prior'?"),
+        ({"model": {"force": 0.1}}, "did you mean 'uncertainty_options.force'?"),
+        ({"model": {"xyzzy": 3}}, "model.xyzzy is not an option; known: cutoff, sigma,"),
         ({"xyzzy": {}}, "xyzzy is not an option; known: system, engine, model, search"),
     ],
 )
@@ -154,7 +157,10 @@ def test_round_trip_of_other_kinds_and_defaults(tmp_path):
 
 
 VALUES = st.recursive(
-    st.text() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False),
+    st.text()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -181,3 +187,24 @@ def test_every_option_is_explained():
         for name, field in section.annotation.model_fields.items():
             assert field.description, name
             assert f"# {field.description}" in text
+
+
+REMOVED = {
+    "hops": 0, "parents": "kmeans", "fmax": 0.05, "molecule_stiffness": 100.0, "walker_hops": 10,
+    "usual_force": 2.0,
+}  # fmt: skip
+
+
+def test_removed_options_with_their_old_defaults_are_dropped():
+    assert make_config({"search": REMOVED}) == Config()
+    crystal = {"system": {"formula": "Si", "kind": "crystal"}}
+    old = {**crystal, "search": {**REMOVED, "usual_force": 0.0}}
+    assert make_config(old) == make_config(crystal)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_removed_options_with_other_values_are_refused(name):
+    value = "best" if name == "parents" else 7
+    hint = f"search.{name} is {value!r}, but this setting can no longer be changed from"
+    assert hint in refusal({"search": {name: value}})
+    assert repr(REMOVED[name]) in refusal({"search": {name: value}})

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.errors import NuggetError
-from nugget.report.live import PlainView
+from nugget.report.terminal import PlainView, line_of_search
 from nugget.search import Search, make_config
-from nugget.search.config import write_config
-from nugget.search.goal import make_goal
-from nugget.search.polish_step import energy_of
-from nugget.search.system import CRYSTAL_GENERATORS, DEFAULT_GENERATORS
+from nugget.search.record import energy_of
+from nugget.search.search_settings import write_config
 from nugget.structures.symmetry import space_group_of
+from nugget.systems.crystal import CRYSTAL_GENERATORS
+from nugget.systems.system_settings import DEFAULT_GENERATORS, make_goal
 
 
 def settings(**search: object) -> dict[str, object]:
@@ -197,7 +197,7 @@ def test_a_campaign_of_crystals(tmp_path: Path) -> None:
 
 def test_lines_show_values_per_atom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = Search.create(make_config(settings(budget=5, polish=1)), tmp_path / "run")
-    with PlainView("title") as view:
+    with PlainView("title", line_of_search) as view:
         search.run(view.watch)
     shown = capsys.readouterr().out.splitlines()
     steps = [line.split("  ")[2:] for line in shown if line.startswith("polish")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nugget.search import Search, make_config
-from nugget.search.store import Record
+from nugget.search.record import Record
 
 
 def searched(folder: Path, **search: object) -> list[Record]:

@@ -5,10 +5,10 @@ import pytest
 from ase import Atoms
 from flights import apart, settings
 
-from nugget.generators import Problem
-from nugget.identity import KnownStructures
 from nugget.search import Search, make_config
 from nugget.search.learner import Learner
+from nugget.structures.memory import KnownStructures
+from nugget.systems import PlacedAtoms
 
 # ----------------------------------------------------------------------------------- fantasies
 
@@ -24,12 +24,12 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
     return learner
 
 
-def test_believing_takes_std_away_and_leaves_the_mean(learner: Learner) -> None:
+def test_a_kriging_believer_takes_std_away_and_leaves_the_mean(learner: Learner) -> None:
     candidates = learner.candidates(np.random.default_rng(5), [])
     std = learner.predict(candidates)[1]
     images = [candidates[int(np.argmax(std))]]  # of what is known, one energy takes little away
     before = learner.potential.predict(images, forces=False)
-    believer = learner._believing(images).potential.predict(images, forces=False)
+    believer = learner._with_pending(images).potential.predict(images, forces=False)
     assert before.energy_uncertainty is not None
     assert believer.energy_uncertainty is not None
     assert believer.energy_uncertainty[0] < 0.8 * before.energy_uncertainty[0]
@@ -53,7 +53,7 @@ def test_pending_structures_leave_the_learner_as_it_is(learner: Learner) -> None
     # What is written down, and calibrated with, is what the data say, not the fantasies.
     energy, std = learner.predict([apart.atoms])
     assert (apart.predicted, apart.std) == (energy[0], std[0])
-    assert apart.scale == learner.bars.shown(energy[0], std[0], learner.best_energy)
+    assert apart.scale == learner.bars.displayed(energy[0], std[0], learner.best_energy)
     again = learner.propose(12)
     assert again is not None
     np.testing.assert_array_equal(again.atoms.positions, alone.atoms.positions)
@@ -73,7 +73,7 @@ def test_what_is_pending_is_not_proposed_again(learner: Learner) -> None:
 
 
 def test_first_structures_differ_though_nothing_is_known() -> None:
-    fresh = Learner(make_config(settings()), Problem.cluster("Au6"))
+    fresh = Learner(make_config(settings()), PlacedAtoms.cluster("Au6"))
     pending: list[Atoms] = []
     for _ in range(4):
         proposal = fresh.propose(0, pending)  # the same random numbers each time

@@ -12,13 +12,13 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from flights import assert_whole, backwards, bits, in_order, run_scripted, settings
 from threadpoolctl import threadpool_limits
 
+from nugget.engines.task import Task, run_task
 from nugget.errors import NuggetError
-from nugget.evaluation.run import run_engine
-from nugget.generators import Problem
 from nugget.search import Search, make_config
 from nugget.search.learner import Learner
-from nugget.search.records import complete, make_pending
+from nugget.search.loop import complete, make_pending
 from nugget.search.store import PENDING
+from nugget.systems import PlacedAtoms
 
 pytestmark = pytest.mark.usefixtures("engines")
 
@@ -31,12 +31,12 @@ def test_one_at_a_time_is_propose_evaluate_learn(tmp_path: Path) -> None:
     config = make_config(settings(1, use_forces=True))
     search = Search.create(config, tmp_path / "run")
     search.run()
-    learner = Learner(config, Problem.cluster("Au6"))
+    learner = Learner(config, PlacedAtoms.cluster("Au6"))
     with threadpool_limits(1):  # as in Search: two threads add up in another order
         for k in range(12):
             proposal = learner.propose(k)
             assert proposal is not None
-            outcome = run_engine("emt", {}, proposal.atoms)
+            outcome = run_task(Task(name="emt"), proposal.atoms)
             learner.learn(complete(make_pending(k, k, proposal, 2.0), k, outcome))
     assert bits(search.store.records()) == bits(learner.records)
     assert not (tmp_path / "run" / PENDING).exists()
@@ -95,7 +95,7 @@ def test_the_order_of_completion_decides(tmp_path: Path) -> None:
     [
         {"use_forces": True},
         {"acquisition": "lcb"},
-        {"acquisition": "ei", "hops": 1},
+        {"acquisition": "ei"},
         {"engine": {"name": "emt", "relax_steps": 2}},
     ],
 )

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from flights import Scripted, assert_whole, bits, in_order, run_scripted, settings
 
+from nugget.engines.task import Task, run_task
 from nugget.errors import NuggetError
-from nugget.evaluation.run import run_engine
 from nugget.search import Search, make_config
 from nugget.search.store import PENDING
 
@@ -171,7 +171,7 @@ def test_an_engine_that_lies_does_not_mislead(tmp_path: Path) -> None:
     assert lie.reason.count(" eV") >= 3  # both energies and what was expected
     for record in records:
         if record.ok:
-            again = run_engine("emt", {}, record.atoms)
+            again = run_task(Task(name="emt"), record.atoms)
             assert record.energy == pytest.approx(again.energy, abs=1e-9)
     assert goal is not None
     assert found is not None

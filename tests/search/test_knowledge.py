@@ -14,12 +14,14 @@ from ase.constraints import FixAtoms
 from ase.io import read, write
 from flights import Scripted, settings
 
-from nugget.cli._search import report_of, summarise
+from nugget.cli.search import show
 from nugget.errors import NuggetError
-from nugget.generators import Problem
-from nugget.identity import KnownStructures
+from nugget.report.digest import search_summary
 from nugget.search import Search, make_config
-from nugget.search.knowledge import as_searched, read_knowledge
+from nugget.search.knowledge import read_knowledge
+from nugget.structures.memory import KnownStructures
+from nugget.systems import PlacedAtoms
+from nugget.systems.base import in_frame
 
 
 def labelled(atoms: Atoms, forces: bool = True) -> Atoms:
@@ -67,8 +69,10 @@ def test_start_structures_in_flight(before: Path, tmp_path: Path) -> None:
     write(tmp_path / "start.traj", [r.atoms for r in Search.resume(before).store.records()[:5]])
     chosen = make_config(settings(4, start=str(tmp_path / "start.traj")))
     Search.create(chosen, tmp_path / "run").run(executor=Scripted(lambda n: n - 1))
-    records = Search.resume(tmp_path / "run").store.records()
-    assert sorted(r.proposal for r in records if r.generator == "start") == [0, 1, 2, 3, 4]
+    search = Search.resume(tmp_path / "run")
+    records, starts = search.store.records(), search.knowledge().start
+    assert len(starts) >= 4  # two of the five may be the same, depending on the processor
+    assert sorted(r.proposal for r in records if r.generator == "start") == [*range(len(starts))]
     assert Search.replay(tmp_path / "run").same
 
 
@@ -106,7 +110,7 @@ def test_another_search_is_learned_and_not_paid_again(before: Path, tmp_path: Pa
 
 def test_what_is_learned_is_known_parent_and_bar(before: Path) -> None:
     config = make_config(settings(1, learn=str(before)))
-    problem = Problem.cluster("Au6")
+    problem = PlacedAtoms.cluster("Au6")
     from nugget.search.learner import Learner
 
     learner = Learner(config, problem, read_knowledge(config, problem))
@@ -130,10 +134,10 @@ def test_a_lower_learned_structure_is_the_end_of_a_search(
     for polish in (0, 1):
         chosen = settings(1, learn=str(tmp_path / "best.extxyz"), budget=2, polish=polish)
         search = Search.create(make_config(chosen), tmp_path / f"run{polish}")
-        report = report_of(search, search.run())
+        report = search_summary(search, search.run())
         assert report["best_energy"] <= best.get_potential_energy() + 1e-6
-        summarise(report, broken_off=False)
-        assert "1 known before" in " ".join(capsys.readouterr().out.split())
+        show(report, broken_off=False)
+        assert "1 structure, the lowest" in " ".join(capsys.readouterr().out.split())
         found = read(tmp_path / f"run{polish}" / "best.extxyz").get_potential_energy()
         assert found <= best.get_potential_energy() + 1e-6
 
@@ -176,26 +180,26 @@ def test_atoms_in_another_order_keep_their_forces() -> None:
     rng = np.random.default_rng(2)
     atoms = Atoms("Cu2Au3", rng.normal(scale=2.5, size=(5, 3)))
     shuffled = labelled(atoms[rng.permutation(5)])
-    problem = Problem.cluster("Cu2Au3")
-    found = as_searched(shuffled, problem)
+    problem = PlacedAtoms.cluster("Cu2Au3")
+    found = in_frame(shuffled, problem)
     assert found is not None
     assert np.array_equal(found.numbers, problem.numbers)
     again = found.copy()
     again.calc = EMT()
     assert again.get_potential_energy() == pytest.approx(found.get_potential_energy(), abs=1e-9)
     assert np.allclose(again.get_forces(), found.get_forces(), atol=1e-9)
-    assert as_searched(labelled(Atoms("Cu3Au2", atoms.positions)), problem) is None
+    assert in_frame(labelled(Atoms("Cu3Au2", atoms.positions)), problem) is None
 
 
 def test_slabs_must_have_the_same_cell_and_fixed_atoms() -> None:
     slab = fcc111("Pt", (2, 2, 2), vacuum=8.0)
     slab.set_constraint(FixAtoms([a.index for a in slab if a.tag == 2]))
-    problem = Problem.on_template("Au2", slab)
+    problem = PlacedAtoms.on_template("Au2", slab)
     whole = slab + Atoms("Au2", slab.positions[:2] + np.array([0, 0, 5.0]))
-    assert as_searched(whole, problem) is not None
+    assert in_frame(whole, problem) is not None
     moved = whole.copy()
     moved.positions[:4] += 0.1
-    assert as_searched(moved, problem) is None
+    assert in_frame(moved, problem) is None
     wider = whole.copy()
     wider.set_cell(wider.cell * 1.01)
-    assert as_searched(wider, problem) is None
+    assert in_frame(wider, problem) is None

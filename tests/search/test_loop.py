@@ -17,8 +17,10 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from nugget.errors import NuggetError
-from nugget.search import Search, make_config, stopwatch
-from nugget.search.store import Record, Store
+from nugget.search import Search, make_config
+from nugget.search import learner as stopwatch
+from nugget.search.record import Record
+from nugget.search.store import Store
 
 HERE = Path(__file__).parent
 
@@ -231,8 +233,8 @@ def test_other_acquisitions_run_and_resume(tmp_path: Path, choice: dict[str, str
     assert_equal(part.store.records(), whole.store.records())
 
 
-def test_hops_and_projected_process_and_energies_only(tmp_path: Path) -> None:
-    config = settings(budget=7, hops=1, use_forces=False)
+def test_projected_process_and_energies_only(tmp_path: Path) -> None:
+    config = settings(budget=7, use_forces=False)
     config["model"] |= {"uncertainty": "projected-process"}
     result = Search.create(make_config(config), tmp_path / "run").run()
     assert result.evaluations == 7

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from nugget.search import Search, make_config
-from nugget.search.goal import make_goal
-from nugget.search.prepare import make_problem
+from nugget.systems.system_settings import make_goal, make_system
 
 
 def test_molecules_stay_whole_and_the_search_replays(tmp_path: Path) -> None:
@@ -25,9 +24,9 @@ def test_molecules_stay_whole_and_the_search_replays(tmp_path: Path) -> None:
     assert {record.generator for record in records} <= {
         "random_molecules", "molecule_move", "molecule_splice"
     }  # fmt: skip
-    problem = make_problem(config.system, tmp_path)
+    problem = make_system(config.system, tmp_path)
     for record in records:
-        assert problem.fault(record.atoms.positions) is None
+        assert problem.fault(record.atoms) is None
         bonds = [record.atoms.get_distance(3 * k, 3 * k + j) for k in (0, 1) for j in (1, 2)]
         assert np.allclose(bonds, 0.97, atol=0.1)
         assert not record.draws  # bonds do not tell them apart
@@ -36,7 +35,7 @@ def test_molecules_stay_whole_and_the_search_replays(tmp_path: Path) -> None:
 
 def test_structures_with_the_same_bonds_are_kept_apart() -> None:
     config = make_config({"system": {"formula": "H2O*2"}})
-    problem = make_problem(config.system, Path())
+    problem = make_system(config.system, Path())
     x = np.concatenate([unit.shape for unit in problem.units])
     near, far = x.copy(), x.copy()
     near[3:, 0] += 2.9

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nugget.errors import NuggetError
-from nugget.search.parents import SELECTORS, best, boltzmann, kmeans, kmeans_labels
+from nugget.search.parents import kmeans, kmeans_labels
 
 
 def three_heaps(rng, each=20):
@@ -57,42 +55,14 @@ def test_filling_up():
     assert same.tolist() == [0, 1, 2]
 
 
-def test_boltzmann_follows_the_weights():
-    energies = np.array([0.0, 0.5, 1.0, 3.0])
-    features = np.zeros((4, 1))
-    rng = np.random.default_rng(0)
-    draws = np.array(
-        [boltzmann(features, energies, rng, 1, temperature=0.5)[0] for _ in range(4000)]
-    )
-    expected = np.exp(-energies / 0.5)
-    expected /= expected.sum()
-    np.testing.assert_allclose(np.bincount(draws, minlength=4) / 4000, expected, atol=0.025)
-    cold = boltzmann(features, energies + 1e6, rng, 2, temperature=1e-3)
-    assert cold.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("name", list(SELECTORS))
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), s=st.integers(1, 30), n=st.integers(1, 12))
-def test_every_selector_gives_different_structures_in_order(name, seed, s, n):
+def test_parents_are_different_structures_in_order(seed, s, n):
     rng = np.random.default_rng(seed)
     features, energies = rng.normal(size=(s, 4)), rng.normal(size=s)
-    chosen = SELECTORS[name](features, energies, np.random.default_rng(seed), n)
-    again = SELECTORS[name](features, energies, np.random.default_rng(seed), n)
+    chosen = kmeans(features, energies, np.random.default_rng(seed), n)
+    again = kmeans(features, energies, np.random.default_rng(seed), n)
     assert np.array_equal(chosen, again)
     assert len(chosen) == len(set(chosen.tolist())) == min(n, s)
     assert (np.diff(energies[chosen]) >= 0).all()
-    if name != "boltzmann":
-        assert chosen[0] == energies.argmin()
-
-
-def test_best_is_best_and_nonsense_is_refused():
-    energies = np.array([3.0, 1.0, 2.0])
-    rng = np.random.default_rng(0)
-    assert best(np.zeros((3, 1)), energies, rng, 2).tolist() == [1, 2]
-    with pytest.raises(NuggetError, match="not finite"):
-        best(np.zeros((3, 1)), np.array([0.0, np.nan, 1.0]), rng, 2)
-    with pytest.raises(NuggetError, match="features"):
-        best(np.zeros((2, 1)), energies, rng, 2)
-    with pytest.raises(NuggetError, match="temperature"):
-        boltzmann(np.zeros((3, 1)), energies, rng, 2, temperature=0.0)
+    assert chosen[0] == energies.argmin()

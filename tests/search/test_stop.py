@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,20 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 from flights import settings
 
-from nugget.cli._search import report_of
+from nugget.report.digest import search_summary
 from nugget.search import Search, make_config
-from nugget.search.stop import Confidence, Meetings, short_key, write_draws
-from nugget.search.store import Record
+from nugget.search.record import End, EndReason, EndStatus, Record
+from nugget.search.stop import (
+    BudgetUsed,
+    Confidence,
+    FailuresInARow,
+    RediscoveryCounter,
+    RunState,
+    first_stop,
+    short_key,
+    stopping_rules,
+    write_draws,
+)
 
 
 def shape(kind: str, energy: float) -> Atoms:
@@ -48,7 +59,7 @@ def test_the_rule_of_succession() -> None:
 
 def test_what_counts() -> None:
     best = ("star", 1.0)
-    made = Meetings()
+    made = RediscoveryCounter()
     made.add(record(0, "chain", 3.0))
     made.add(record(1, "star", 1.0, best))  # before it was known: an evaluation, no meeting
     assert made.confidence() == Confidence(0, 0)
@@ -64,7 +75,7 @@ def test_what_counts() -> None:
 
 def test_what_was_learned_before_counts_from_the_first_evaluation() -> None:
     before = Record(-2, shape("star", 1.0), "learned")
-    made = Meetings.of([record(0, "chain", 3.0), record(1, "chain", 3.1)], [before])
+    made = RediscoveryCounter.of([record(0, "chain", 3.0), record(1, "chain", 3.1)], [before])
     made.add(record(2, "chain", 3.2, ("star", 1.0)))
     assert made.confidence() == Confidence(1, 0)
 
@@ -90,8 +101,11 @@ def test_a_search_stops_when_it_is_sure(run: Path) -> None:
     records, end = search.store.records(), search.store.end()
     assert end is not None
     assert end.status == "finished"
-    assert "stop_when" in end.reason
-    sure = [Meetings.of(records[:n]).confidence().probability for n in range(1, len(records) + 1)]
+    assert end.cause is EndReason.CONFIDENCE
+    sure = [
+        RediscoveryCounter.of(records[:n]).confidence().probability
+        for n in range(1, len(records) + 1)
+    ]
     assert sure[-1] is not None
     assert sure[-1] >= 0.75
     assert all(p is None or p < 0.75 for p in sure[:-1])  # neither before nor after
@@ -103,8 +117,51 @@ def test_it_ends_at_once_when_it_is_resumed_and_goes_on_when_more_is_wanted(run:
     before = len(search.store.records())
     result = search.run()
     assert result.evaluations == before
-    report = report_of(search, result)
+    report = search_summary(search, result)
     assert report["probability_lowest_found"] == result.confidence.probability
     assert report["met_independently"] == result.confidence.met
     assert search.run(budget=before + 1, stop_when=0.99).evaluations == before + 1
     assert Search.replay(run).same
+
+
+def state(records: list[Record], **changed: Any) -> RunState:
+    values = {"completed": len(records), "budget": 9, "reference_found": False}
+    counter = RediscoveryCounter.of(records)
+    return RunState(records, confidence=counter.confidence, **{**values, **changed})
+
+
+FAILED = Record(1, Atoms("Au4", np.eye(4, 3)), "random", failure="nan", reason="no energy")
+
+
+def test_the_first_rule_that_applies_decides() -> None:
+    rules = stopping_rules(FailuresInARow("emt", 2, lambda: "Repair it."), 0.6, lambda: True)
+
+    def cause(records: list[Record], **changed: Any) -> str | None:
+        stop = first_stop(rules, state(records, **changed))
+        return None if stop is None else stop.cause
+
+    good = [record(0, "star", 1.0), record(1, "chain", 3.0)]
+    assert cause(good) == "request"
+    assert cause(good, budget=2) == "budget"
+    assert cause(good, budget=2, reference_found=True) == "reference"
+    sure = [*good, record(2, "chain", 3.1, *[("star", 1.0)] * 3)]
+    assert cause(sure, budget=3) == "confidence"
+    assert cause([*sure, FAILED, FAILED]) == "failures"
+    assert cause([*sure, FAILED, FAILED], completed=0) == "request"  # resumed: tried once more
+    assert first_stop(rules[:-1], state(good)) is None
+
+
+def test_a_budget_without_success_is_a_failure() -> None:
+    stop = BudgetUsed().check(state([FAILED, FAILED], budget=2))
+    assert stop is not None
+    assert (stop.cause, stop.status) == (EndReason.NO_SUCCESS, EndStatus.FAILED)
+    assert stop.sentence == "no evaluation succeeded, the last with nan: no energy"
+
+
+def test_ends_that_version_0_2_wrote() -> None:
+    old = {"status": "finished", "reason": "the budget is used up", "evaluations": 3, "budget": 3}
+    assert End.from_dict(old).cause is EndReason.BUDGET
+    assert End.from_dict({**old, "status": "failed", "reason": "x"}).cause is EndReason.ERROR
+    end = End(EndStatus.FOUND, "the reference was found", 2, 9, EndReason.REFERENCE)
+    assert End.from_dict(end.to_dict()) == end
+    assert str(end) == "found: the reference was found"

@@ -16,8 +16,9 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 
 from nugget.errors import NuggetError
-from nugget.search.config import Config, make_config
-from nugget.search.store import DATABASE, LOG, SETTINGS, Record, Store
+from nugget.search.record import Record
+from nugget.search.search_settings import Config, make_config
+from nugget.search.store import DATABASE, LOG, SETTINGS, Store
 
 RNG = np.random.default_rng(0)
 
@@ -103,7 +104,9 @@ def test_forces_of_fixed_atoms_are_kept(store):
 @pytest.mark.parametrize("failure", ["exception", "nan"])
 def test_failures_come_back(store, failure, reason):
     """Also those whose reason looks like a number, which ASE's key-value pairs refuse."""
-    record = Record(0, cluster(), "melt", failure, reason, -3.0, 0.1, 1.5, 2.0, -3.3, 0.2, 0.1)
+    record = Record(
+        0, cluster(), "melt", failure, reason, -3.0, 0.1, 1.5, 2.0, -3.3, "explore", 0.2, 0.1
+    )
     store.append(record)
     read = store.records()[0]
     assert_same(record, read)

@@ -10,9 +10,10 @@ import pytest
 from ase import Atoms
 
 from nugget.errors import NuggetError
-from nugget.generators import Problem, make_generator
+from nugget.generators import make_generator
 from nugget.search import Search, make_config
 from nugget.search.walkers import Walkers, _accepts, _exchange, walk_always
+from nugget.systems import PlacedAtoms
 
 
 def config(**search: Any) -> Any:
@@ -83,7 +84,7 @@ def test_cold_walkers_go_down() -> None:
     def is_known(atoms: Atoms, _: float) -> bool:
         return bool(atoms.positions.std() < 1.0)
 
-    problem = Problem.cluster("Au6")
+    problem = PlacedAtoms.cluster("Au6")
     moves = [make_generator(name) for name in ("rattle", "surface_move")]
     walkers = Walkers(problem, moves, lambda images: images, spread, is_known, 4, 15)
     rng = np.random.default_rng(1)
@@ -95,7 +96,7 @@ def test_cold_walkers_go_down() -> None:
     assert walk.positions.std(axis=(1, 2)).min() >= 1.0  # what is known is no place to stand
     later = walkers.walk(rng, walk.positions, fresh)
     assert later.positions[0].std() <= walk.positions[0].std() + 0.05
-    assert {atoms.info["generator"] for atoms in later.met} == {"walkers"}
+    assert {atoms.info["generator"] for atoms in later.visited} == {"walkers"}
 
 
 def test_rules_of_acceptance_and_exchange() -> None:

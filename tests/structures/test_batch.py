@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
-from systems import gold_cluster
+from example_structures import gold_cluster
 
 from nugget.errors import NuggetError
 from nugget.structures.batch import as_batch

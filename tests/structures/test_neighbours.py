@@ -7,7 +7,7 @@ import pytest
 from ase import Atoms
 from ase.build import bulk
 from ase.neighborlist import neighbor_list
-from systems import SYSTEMS, gold_cluster
+from example_structures import SYSTEMS, gold_cluster
 
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import Verlet, _vesin_pairs, find_pairs

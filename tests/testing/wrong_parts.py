@@ -16,7 +16,7 @@ from nugget_example.uncertainty import Distance, Fitted
 
 from nugget import CUR, Random
 from nugget.descriptors.base import Jacobian
-from nugget.potential.priors import PriorValues
+from nugget.potential.mean_functions.base import PriorValues
 
 
 @dataclass(frozen=True)
@@ -197,14 +197,20 @@ class Collides(Swing):
 
 @dataclass(frozen=True)
 class LikesHighEnergies(GreedyAfter):
-    def score(self, energy, std, best):
+    def score(self, energy, std, context):
         return -energy
 
 
 @dataclass(frozen=True)
 class Gambles(GreedyAfter):
-    def surface(self, potential, std_scale, rng, best):
+    def surface(self, potential, rng, context):
         return potential.lcb(np.random.default_rng().uniform(0, 5))
+
+
+@dataclass(frozen=True)
+class NeverSatisfied(GreedyAfter):
+    def is_worthwhile(self, energy, std, gain, context):
+        return False
 
 
 class TwiceTheForce(EMT):

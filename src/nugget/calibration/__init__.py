@@ -1,70 +1,22 @@
-"""Are the error bars honest, and how to make them so.
+"""Calibration of uncertainties: metrics, noise levels on validation data, leave-one-out, searches.
 
-`metrics` and `summary` measure, `recalibrate` finds noise levels on validation data, `online`
-follows a search; none of them knows a potential or an atom. `potential` applies them to one.
+These modules know neither potentials nor atoms. `nugget.potential.validation` applies them to a
+potential; its functions, such as `calibrate`, can be imported from here as well.
 """
 
-from nugget.calibration.components import Components, calibrate_components, components
-from nugget.calibration.conformal import conformal_factor, interval_factor
-from nugget.calibration.left_out import calibrate_left_out
-from nugget.calibration.metrics import (
-    LEVELS,
-    Bins,
-    calibration_curve,
-    calibration_error,
-    coverage,
-    crps,
-    dispersion,
-    ence,
-    miscalibration_area,
-    nll,
-    per_atom,
-    sharpness,
-    sigma_bins,
-    spearman,
-)
-from nugget.calibration.online import OnlineScale
-from nugget.calibration.potential import Residuals, calibrate, residuals
-from nugget.calibration.recalibrate import (
-    Calibration,
-    CalibrationWarning,
-    fit_levels,
-    fit_scale,
-)
-from nugget.calibration.summary import METRICS, Interval, Metrics, bootstrap, summary
+from __future__ import annotations
 
-__all__ = [
-    "LEVELS",
-    "METRICS",
-    "Bins",
-    "Calibration",
-    "CalibrationWarning",
-    "Components",
-    "Interval",
-    "Metrics",
-    "OnlineScale",
-    "Residuals",
-    "bootstrap",
-    "calibrate",
-    "calibrate_components",
-    "calibrate_left_out",
-    "calibration_curve",
-    "calibration_error",
-    "components",
-    "conformal_factor",
-    "coverage",
-    "crps",
-    "dispersion",
-    "ence",
-    "fit_levels",
-    "fit_scale",
-    "interval_factor",
-    "miscalibration_area",
-    "nll",
-    "per_atom",
-    "residuals",
-    "sharpness",
-    "sigma_bins",
-    "spearman",
-    "summary",
-]
+from nugget import lazy_names
+
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "nugget.calibration.metrics": "LEVELS METRICS Bins Interval Metrics bootstrap "
+        "calibration_curve calibration_error conformal_factor coverage crps dispersion ence "
+        "interval_factor miscalibration_area nll per_atom sharpness sigma_bins spearman summary",
+        "nugget.calibration.online": "OnlineScale",
+        "nugget.calibration.recalibrate": "Calibration CalibrationWarning fit_levels fit_scale",
+        "nugget.potential.validation": "Components Residuals calibrate calibrate_components "
+        "components residuals",
+    },
+)

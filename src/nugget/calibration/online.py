@@ -1,18 +1,19 @@
-"""Recalibration on the fly: a search learns from its own predictions how large σ should be."""
+"""Online calibration: a factor on σ from the past predictions of a search and their outcomes."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log, sqrt
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from nugget.errors import NuggetError
 
-# Clipping point of Huber's scale: large enough to use most of the data, small enough that a third
-# of the window may be nonsense (a breakdown point of β/c² = 0.35).
+# Clipping point of Huber's scale, large enough to use most of the data and small enough for a
+# third of the window to be outliers (a breakdown point of β/c² = 0.35).
 _CLIP = 1.5
+
 # β = E min(Z², c²) for a standard normal Z, so that a calibrated stream has scale 1.
 _BETA = (
     2 * ndtr(_CLIP)
@@ -46,14 +47,14 @@ def huber_scale(z: tuple[float, ...]) -> float:
 
 @dataclass(frozen=True)
 class OnlineScale:
-    """Factor on σ from the last `window` predictions that met their outcome.
+    """Factor on σ from the last `window` predictions with an outcome.
 
-    The state is the tuple of z = (outcome − prediction)/σ, with σ as the model gave it, *before*
-    any scaling. Immutable: `update` returns the next state, and `to_dict` is all there is to save.
+    The state is the tuple of z = (outcome − prediction)/σ with the unscaled σ of the model. It is
+    immutable; `update` returns the next state.
 
     scale = s^w start^(1−w) with s Huber's robust scale of the z and w = n/(n + prior_weight): with
-    few points the factor stays near `start` (as if `prior_weight` points that ask for it had been
-    seen, in log s). Without `robust`, s is the root mean square instead: surprises count in full.
+    few points the factor stays near `start`, which counts as `prior_weight` points in log s.
+    Without `robust`, s is the root mean square, so that outliers count in full.
     """
 
     window: int = 50
@@ -74,52 +75,28 @@ class OnlineScale:
         if not (isfinite(self.start) and self.start > 0):
             raise NuggetError(f"start is {self.start}; a factor must be positive.")
 
-    def update(self, y_pred: float, y_std: float, y_true: float) -> "OnlineScale":
+    def update(self, y_pred: float, y_std: float, y_true: float) -> OnlineScale:
         """The state after one more outcome."""
         if not (isfinite(y_pred) and isfinite(y_true) and isfinite(y_std) and y_std > 0):
             raise NuggetError(
                 f"prediction {y_pred}, σ {y_std}, outcome {y_true}: all must be finite and σ "
-                "positive; leave failed evaluations out of the stream."
+                "positive; exclude failed evaluations."
             )
         z = (y_true - y_pred) / y_std
         return replace(self, z=(*self.z, float(z))[-self.window :])
 
     @property
     def n(self) -> int:
-        """How many outcomes the factor rests on."""
+        """Number of outcomes."""
         return len(self.z)
 
     @property
     def scale(self) -> float:
-        """What to multiply σ with."""
+        """The factor on σ."""
         if not self.z:
             return self.start
         low, high = self.bounds
-        found = huber_scale(self.z) if self.robust else float(np.sqrt(np.mean(np.square(self.z))))
-        s = min(max(found, low), high)
+        raw = huber_scale(self.z) if self.robust else float(np.sqrt(np.mean(np.square(self.z))))
+        s = min(max(raw, low), high)
         weight = self.n / (self.n + self.prior_weight)
         return exp(weight * log(s) + (1.0 - weight) * log(self.start))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole state as plain numbers and lists."""
-        return {
-            "window": self.window,
-            "prior_weight": self.prior_weight,
-            "bounds": list(self.bounds),
-            "z": list(self.z),
-            "start": self.start,
-            "robust": self.robust,
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> "OnlineScale":
-        """The inverse of `to_dict`."""
-        low, high = state["bounds"]
-        return cls(
-            window=int(state["window"]),
-            prior_weight=float(state["prior_weight"]),
-            bounds=(float(low), float(high)),
-            z=tuple(float(z) for z in state["z"]),
-            start=float(state.get("start", 1.0)),
-            robust=bool(state.get("robust", True)),
-        )

@@ -1,46 +1,138 @@
-"""Find noise levels (or one factor) that make σ honest on validation data, without a refit.
+"""Fit noise levels, or one factor on σ, to validation data without a refit.
 
-The predictive variance of the label-noise committee is σ²(θ) = σ_l² a + σ_lf² c + σ_p² b with
-a, b, c free of the levels, so a whole grid of levels costs a few array operations.
+The predictive variance of a label-noise ensemble is a quadratic form of its levels,
+σ² = sᵀGs, with matrices G that do not depend on the levels, so a whole grid of levels costs a few
+array operations.
 """
+
+from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
-from nugget.calibration.metrics import checked
-from nugget.calibration.objectives import Objective, Terms, zoom
-from nugget.calibration.summary import percentiles
+from nugget.calibration.metrics import LEVELS, checked, crps_terms, nll_terms, percentiles
 from nugget.errors import NuggetError
 
 Array = NDArray[np.float64]
-#: σ as a function of the levels, for variances that are not a plain sum of squares.
-SigmaOf = Callable[[dict[str, float]], ArrayLike]
+Objective = Literal["calibration_error", "nll", "crps"]
+_BOUNDS = ndtri(LEVELS)
 
-#: Where levels are looked for, in eV/atom (eV/Å for forces).
+# Trial points per axis of one zoom window for one, two, three levels.
+_WINDOW = {1: 17, 2: 9, 3: 5}
+_MAX_ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Contribution of each label to the objective for each of G trial σ; bootstraps reweight it."""
+
+    objective: Objective
+    loss: Array  # (G, n): negative log-likelihood, or CRPS
+    first: NDArray[np.intp] | None  # (G, n): the lowest level j with F_i(y_i) ≤ p_j
+
+    @classmethod
+    def of(cls, error: Array, sigma: Array, objective: Objective) -> Terms:
+        """From errors y − ŷ (n,) and trial standard deviations (G, n)."""
+        if objective == "crps":
+            return cls(objective, crps_terms(error, sigma), None)
+        loss = nll_terms(error, sigma)
+        if objective == "nll":
+            return cls(objective, loss, None)
+        return cls(objective, loss, np.searchsorted(_BOUNDS, error / sigma, side="left"))
+
+    def score(self, weights: Array) -> tuple[Array, Array]:
+        """Objective and search function (G,) when label i counts weights[i] times.
+
+        The calibration error is piecewise constant: many trials share the very same CE. The search
+        function is therefore CE + NLL/n². It breaks ties, and near-ties, by the likelihood: one
+        unit of NLL weighs as much as one label on the wrong side of one level, 1/n². The other
+        objectives are smooth and searched as they are.
+        """
+        share = weights / weights.sum()
+        loss = self.loss @ share
+        if self.first is None:
+            return loss, loss
+        trials, levels = len(self.first), len(LEVELS)
+        cell = self.first + levels * np.arange(trials)[:, None]
+        # Share of labels whose first level is j; their running sum over j is p̂_j.
+        counts = np.bincount(
+            cell.ravel(), np.broadcast_to(share, cell.shape).ravel(), trials * levels
+        )
+        observed = np.cumsum(counts.reshape(trials, levels), axis=1)
+        value = np.sum((LEVELS - observed) ** 2, axis=1)
+        return value, value + loss / weights.sum() ** 2
+
+
+def zoom(
+    function: Callable[[Array], Array],
+    start: Array,
+    width: Array,
+    bounds: Array,
+    tolerance: float,
+    restarts: int = 0,
+) -> tuple[Array, float]:
+    """Minimum of a rugged function by a grid of points that recentres and shrinks.
+
+    `function` takes trial points (G, k) and gives (G,) values. The window of half-width `width`
+    halves whenever its best point lies inside and moves when that lies on its rim, so that it
+    follows narrow valleys. The search ends when the half-width is below `tolerance` on every axis.
+    It restarts with the full window, up to `restarts` times, as long as that helps, because a flat
+    valley can end it too early.
+    """
+    k = len(start)
+    offsets = np.array(list(product(np.linspace(-1, 1, _WINDOW[k]), repeat=k)))
+    rim = np.abs(offsets).max(axis=1) == 1
+    best, half = start, width.copy()
+    lowest = begun = float(function(start[None, :])[0])
+    for _ in range(_MAX_ROUNDS):
+        trials = np.clip(best + offsets * half, bounds[:, 0], bounds[:, 1])
+        values = function(trials)
+        lead = int(np.argmin(values))
+        moved = values[lead] < lowest
+        if moved:
+            lowest = float(values[lead])
+            outside = rim[lead] and not np.array_equal(trials[lead], best)
+            best = trials[lead]
+            if outside:
+                continue
+        half = half / 2
+        if (half < tolerance).all():
+            break
+    if restarts and lowest < begun:
+        return zoom(function, best, width, bounds, tolerance, restarts - 1)
+    return best, lowest
+
+
+#: Search interval of levels, in eV/atom (eV/Å for forces).
 LEVEL_BOUNDS = (1e-5, 1e1)
 SCALE_BOUNDS = (1e-3, 1e3)
+
 #: Below this many validation structures a calibration comes with a warning.
 FEW = 10
+
 # Grid points per axis for one, two, three levels: every axis of six decades in steps of a factor
 # 1.07, 1.4 and 2.0, which `zoom` then refines.
 _GRID = {1: 201, 2: 41, 3: 21}
 _STARTS = 3
-# Keeps 1/σ² finite where the unit variances of a structure are nothing but round-off.
+
+# Keeps 1/σ² finite where the unit variances of a structure are only round-off.
 _TINY = 1e-200
 
 
 class CalibrationWarning(UserWarning):
-    """The calibration stands on weak ground; the message says why."""
+    """The calibration rests on few structures, or a level ended on a bound."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration found; plain data, kept in the model file."""
+    """The result of a calibration; model files store it."""
 
     objective: str
     value: float
@@ -52,33 +144,13 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
-        return {
-            "objective": self.objective,
-            "value": self.value,
-            "n": self.n,
-            "levels": dict(self.levels),
-            "scale": self.scale,
-            "interval": {name: list(pair) for name, pair in self.interval.items()},
-            "on_bound": list(self.on_bound),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Calibration":
-        """The inverse of `to_dict`."""
-        return cls(
-            objective=str(data["objective"]),
-            value=float(data["value"]),
-            n=int(data["n"]),
-            levels={str(k): float(v) for k, v in data["levels"].items()},
-            scale=float(data["scale"]),
-            interval={str(k): (float(a), float(b)) for k, (a, b) in data["interval"].items()},
-            on_bound=tuple(str(name) for name in data["on_bound"]),
-        )
+        interval = {name: list(pair) for name, pair in self.interval.items()}
+        return {**asdict(self), "interval": interval, "on_bound": list(self.on_bound)}
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """The search for the logarithms of k levels; bootstraps reweigh the grid's better part."""
+    """The search for the logarithms of k levels; bootstraps reweight part of the grid."""
 
     error: Array
     sigma_of: Callable[[Array], Array]  # (G, k) levels to (G, n) standard deviations
@@ -91,17 +163,17 @@ class _Problem:
     def solve(
         self, weights: Array, starts: int = _STARTS, tolerance: float = 1e-6, restarts: int = 8
     ) -> tuple[Array, float]:
-        """The best point found by zooming in on the best few points of the grid."""
+        """The best point after zooming in on the best few points of the grid."""
 
         def function(x: Array) -> Array:
             return Terms.of(self.error, self.sigma_of(np.exp(x)), self.objective).score(weights)[1]
 
         order = np.argsort(self.terms.score(weights)[1], kind="stable")[:starts]
-        found = [
+        minima = [
             zoom(function, x, self.spacing, self.bounds, tolerance, restarts)
             for x in self.grid[order]
         ]
-        best = min(found, key=lambda pair: pair[1])[0]
+        best = min(minima, key=lambda pair: pair[1])[0]
         sigma = self.sigma_of(np.exp(best)[None, :])
         return best, float(Terms.of(self.error, sigma, self.objective).score(weights)[0][0])
 
@@ -136,7 +208,7 @@ def _problem(
     axes = [np.linspace(low, high, _GRID[k]) for low, high in log_bounds]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, k)
     spacing = np.array([axis[1] - axis[0] for axis in axes])
-    # In chunks, keeping the better quarter: resampled labels have their optimum among those.
+    # In chunks; only the better quarter, in which resampled labels have their optimum, is stored.
     scores = []
     for chunk in np.array_split(grid, max(1, len(grid) // 1000)):
         terms = Terms.of(error, sigma_of(np.exp(chunk)), objective)
@@ -169,7 +241,7 @@ def _solve(
     on_bound = tuple(np.array(names)[(best < low + near) | (best > high - near)].tolist())
     for name in on_bound:
         warnings.warn(
-            f"the best {name} sits on a bound of its search interval: either it does not matter "
+            f"the best {name} lies on a bound of its search interval: either it does not matter "
             "for these data (leave it out) or the bounds are too narrow.",
             CalibrationWarning,
             stacklevel=3,
@@ -181,9 +253,9 @@ def _solve(
 def fit_levels(
     y_true: ArrayLike,
     y_pred: ArrayLike,
-    sigma: Mapping[str, ArrayLike] | Array | SigmaOf,
+    gram: Array,
+    names: tuple[str, ...],
     *,
-    names: tuple[str, ...] | None = None,
     objective: Objective = "calibration_error",
     bounds: Mapping[str, tuple[float, float]] | None = None,
     rng: np.random.Generator | None = None,
@@ -192,30 +264,17 @@ def fit_levels(
 ) -> Calibration:
     """The noise levels that minimise `objective` over the given labels.
 
-    `sigma` is either the unit variances {"label": a, "force": c, "prior": b}, meaning
-    σ² = σ_label² a + σ_force² c + σ_prior² b (levels left out are zero); or matrices G (n, k, k)
-    with σ² = sᵀGs, for a sampled committee with its cross terms; or any function that takes
-    {name: level} and returns σ (n,). For the last two `names` says which levels there are.
-    Bootstrap intervals are made when a generator `rng` is given. Search: a logarithmic grid within
-    `bounds`, then ever finer grids around its three best points (no derivatives, since CE is
-    piecewise constant; see `Terms.score` for how ties are broken).
+    `gram` (n, k, k) are matrices G with σ² = sᵀGs for the levels s called `names`. Bootstrap
+    intervals are computed with a generator `rng`. The search evaluates a logarithmic grid within
+    `bounds`, then ever finer grids around its three best points. It uses no derivatives, because CE
+    is piecewise constant; `Terms.score` describes how ties are broken.
     """
-    if isinstance(sigma, Mapping):
-        order = tuple(sigma)
-        error, sigma_of = _from_pieces(y_true, y_pred, sigma)
-    elif not names:
-        raise NuggetError("names are missing: say which levels the sigma function takes.")
-    elif callable(sigma):
-        order = names
-        error, sigma_of = _from_function(y_true, y_pred, sigma, order)
-    else:
-        order = names
-        error, sigma_of = _from_gram(y_true, y_pred, sigma, order)
-    limits = {**dict.fromkeys(order, LEVEL_BOUNDS), **(bounds or {})}
-    if unknown := set(limits) - set(order):
-        raise NuggetError(f"bounds are given for {sorted(unknown)}; the levels are {order}.")
-    problem = _problem(error, sigma_of, [limits[name] for name in order], objective)
-    levels, value, interval, on_bound = _solve(problem, order, rng, resamples, confidence)
+    error, sigma_of = _from_gram(y_true, y_pred, gram, names)
+    limits = {**dict.fromkeys(names, LEVEL_BOUNDS), **(bounds or {})}
+    if unknown := set(limits) - set(names):
+        raise NuggetError(f"bounds are given for {sorted(unknown)}; the levels are {names}.")
+    problem = _problem(error, sigma_of, [limits[name] for name in names], objective)
+    levels, value, interval, on_bound = _solve(problem, names, rng, resamples, confidence)
     return Calibration(objective, value, len(error), levels, 1.0, interval, on_bound)
 
 
@@ -232,39 +291,12 @@ def fit_scale(
 ) -> Calibration:
     """One factor on all σ.
 
-    For the projected process at fixed θ₀/σ_n the factor is √θ₀: predictions do not change.
+    For the projected process at fixed θ₀/σ_n the factor is √θ₀, so that predictions do not change.
     """
     true, pred, std = checked(y_true, y_pred, y_std)
     problem = _problem(true - pred, lambda s: s * std[None, :], [bounds], objective)
     levels, value, interval, on_bound = _solve(problem, ("scale",), rng, resamples, confidence)
     return Calibration(objective, value, len(true), {}, levels["scale"], interval, on_bound)
-
-
-def _from_pieces(
-    y_true: ArrayLike, y_pred: ArrayLike, pieces: Mapping[str, ArrayLike]
-) -> tuple[Array, Callable[[Array], Array]]:
-    if not pieces:
-        raise NuggetError("no unit variances were given; name at least one level.")
-    ones = np.ones(np.shape(y_true))
-    true, pred, _ = checked(y_true, y_pred, ones)
-    rows = []
-    for name, piece in pieces.items():
-        variance = np.asarray(piece, dtype=np.float64)
-        if variance.shape != true.shape or not np.isfinite(variance).all() or (variance < 0).any():
-            raise NuggetError(
-                f"the unit variance of {name!r} must be {len(true)} finite numbers, none negative."
-            )
-        if not (variance > 0).any():
-            raise NuggetError(
-                f"the unit variance of {name!r} is zero everywhere, so its level cannot be found; "
-                "leave it out."
-            )
-        rows.append(variance)
-    unit = np.vstack(rows)
-    if (unit.sum(axis=0) <= 0).any():
-        first = int(np.flatnonzero(unit.sum(axis=0) <= 0)[0])
-        raise NuggetError(f"structure {first} has no variance at any level; leave it out.")
-    return true - pred, lambda levels: np.sqrt(np.maximum(levels**2 @ unit, _TINY))
 
 
 def _from_gram(
@@ -282,17 +314,5 @@ def _from_gram(
     def sigma_of(levels: Array) -> Array:
         pairs = (levels[:, :, None] * levels[:, None, :]).reshape(len(levels), k * k)
         return np.sqrt(np.maximum(pairs @ flat, _TINY))
-
-    return true - pred, sigma_of
-
-
-def _from_function(
-    y_true: ArrayLike, y_pred: ArrayLike, sigma: SigmaOf, names: tuple[str, ...]
-) -> tuple[Array, Callable[[Array], Array]]:
-    true, pred, _ = checked(y_true, y_pred, np.ones(np.shape(y_true)))
-
-    def sigma_of(levels: Array) -> Array:
-        named = [dict(zip(names, map(float, point), strict=True)) for point in levels]
-        return np.vstack([checked(true, pred, sigma(one))[2] for one in named])
 
     return true - pred, sigma_of

@@ -1,4 +1,4 @@
-"""The grid of a campaign: all combinations of the varied settings, each with many seeds."""
+"""The grid of a campaign: all combinations of the varied options of a search."""
 
 from __future__ import annotations
 
@@ -6,47 +6,45 @@ import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from nugget.errors import NuggetError
-from nugget.search.config import Config, make_config
+from nugget.search.search_settings import (
+    Config,
+    current_name,
+    make_config,
+    may_be_none,
+    sections_of,
+)
 
 #: Settings that cannot be varied, and why.
 FIXED = {
     "search.seed": "seeds are varied by --repeats; the first is --seed",
     "search.reference": "all searches of a campaign look for the same structure",
-    "system.template": "all searches of a campaign stand on the same template",
+    "system.template": "all searches of a campaign use the same template",
 }
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One combination of the varied settings; values as they were typed."""
+class Setting:
+    """One combination of the varied options; `values` are as they were typed."""
 
     values: dict[str, str]
     config: Config
 
     @property
     def name(self) -> str:
-        return cell_name(self.values)
+        return setting_name(self.values)
 
 
-def cell_name(values: Mapping[str, str]) -> str:
-    """kappa=2,uncertainty=label-noise: the name of the cell's directory."""
+def setting_name(values: Mapping[str, str]) -> str:
+    """The name of its directory, such as kappa=2,uncertainty=label-noise."""
     name = ",".join(f"{key}={value}" for key, value in values.items())
     return name.replace("/", "%2F") or "all"
 
 
-def cell_values(name: str) -> dict[str, str]:
-    """The inverse of `cell_name`."""
-    if name == "all":
-        return {}
-    pairs = [part.partition("=") for part in split(name.replace("%2F", "/"))]
-    return {key: value for key, _, value in pairs}
-
-
 def read_vary(options: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """From kappa=0,1,2 and the like: short names of settings, and the values as typed."""
+    """Short names of options and their values as typed, from texts such as kappa=0,1,2."""
     vary: dict[str, tuple[str, ...]] = {}
     for option in options:
         key, equals, values = option.partition("=")
@@ -60,7 +58,7 @@ def read_vary(options: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def split(text: str) -> list[str]:
-    """At commas that stand in no brackets and no quotes."""
+    """Split at commas outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for char in text:
         if quote:
@@ -80,30 +78,26 @@ def split(text: str) -> list[str]:
 
 def resolve(key: str) -> str:
     """The full name of a setting (search.kappa) that may be given bare (kappa)."""
-    sections = {
-        name: field.annotation.model_fields  # type: ignore[union-attr]
-        for name, field in Config.model_fields.items()
-        if name != "execution"
-    }
     if "." in key:
-        full = key
+        full = current_name(key)
         if key.split(".")[0] == "execution":
             raise NuggetError(f"{key} cannot be varied: it is not a setting of a search.")
     else:
-        homes = [f"{name}.{key}" for name, fields in sections.items() if key in fields]
+        homes = [f"{name}.{key}" for name in sections_of(key) if name != "execution"]
         if len(homes) > 1:
             raise NuggetError(f"{key} is not one setting: write {' or '.join(homes)}.")
         if not homes:
-            known = sorted({name for fields in sections.values() for name in fields})
-            raise NuggetError(f"{key} is not a setting; known: {', '.join(known)}.")
-        full = homes[0]
+            tables = Config().model_dump(exclude={"execution"}).values()
+            names = sorted({name for table in tables for name in table})
+            raise NuggetError(f"{key} is not a setting; known: {', '.join(names)}.")
+        full = current_name(homes[0])
     if full in FIXED:
         raise NuggetError(f"{full} cannot be varied: {FIXED[full]}.")
     return full
 
 
 def short(full: str) -> str:
-    """The bare name where it is enough."""
+    """The name without its section, if that is unique."""
     bare = full.rpartition(".")[2]
     try:
         return bare if resolve(bare) == full else full
@@ -112,10 +106,8 @@ def short(full: str) -> str:
 
 
 def parse(full: str, text: str) -> Any:
-    """A value as in TOML; a bare word is text, and none is None where a setting allows that."""
-    section, _, option = full.partition(".")
-    fields = Config.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
-    if text == "none" and option in fields and type(None) in get_args(fields[option].annotation):
+    """A value as in TOML; a bare word is text, and none is None if the option allows that."""
+    if text == "none" and may_be_none(full):
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -123,29 +115,30 @@ def parse(full: str, text: str) -> Any:
         return text
 
 
-def make_cells(base: Config, vary: Mapping[str, Sequence[str]]) -> list[Cell]:
+def make_settings(base: Config, vary: Mapping[str, Sequence[str]]) -> list[Setting]:
     """All combinations, in order, each with its validated settings."""
     axes = []
     for key, texts in vary.items():
         full = resolve(key)
         if full.partition(".")[0] not in Config.model_fields:
-            make_config({full.partition(".")[0]: {}}, "--vary")  # says what is known
+            make_config({full.partition(".")[0]: {}}, "--vary")  # an error that lists the sections
         values = [parse(full, text) for text in texts]
         for k, value in enumerate(values):
             if value in values[:k]:
                 raise NuggetError(f"--vary {key}: {texts[k]} is given twice.")
         axes.append([(key, full, text, value) for text, value in zip(texts, values, strict=True)])
-    cells = []
+    settings = []
     for point in itertools.product(*axes):
         tree = base.model_dump()
         for _, full, _, value in point:
-            _plant(tree, full, value)
+            plant(tree, full, value)
         typed = {key: text for key, _, text, _ in point}
-        cells.append(Cell(typed, make_config(tree, f"--vary {cell_name(typed)}")))
-    return cells
+        settings.append(Setting(typed, make_config(tree, f"--vary {setting_name(typed)}")))
+    return settings
 
 
-def _plant(tree: dict[str, Any], full: str, value: Any) -> None:
+def plant(tree: dict[str, Any], full: str, value: Any) -> None:
+    """Set a value by its full name, as search.kappa."""
     *sections, option = full.split(".")
     for section in sections:
         tree = tree.setdefault(section, {})

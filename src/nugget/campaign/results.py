@@ -1,10 +1,14 @@
-"""The outcome of each search of a campaign: one row, read from its directory and cached there."""
+"""The outcomes of the searches of a campaign, one row each, and the tables of them.
+
+An outcome is computed from the directory of its search and cached there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,13 +17,13 @@ from typing import Any
 from ase import Atoms
 
 from nugget.errors import NuggetError
-from nugget.search.config import Config
-from nugget.search.goal import Goal, make_goal
-from nugget.search.polish_step import energy_of, lowest_steps
-from nugget.search.reference import is_found, read_references
-from nugget.search.store import DATABASE, SETTINGS, Record, Store
-from nugget.structures.files import replacing, write_atomically
-from nugget.structures.sealed import read_sealed, write_sealed
+from nugget.search.knowledge import is_found, read_references
+from nugget.search.record import Record, energy_of, lowest_steps
+from nugget.search.search_settings import Config
+from nugget.search.store import DATABASE, SETTINGS, Store
+from nugget.storage.files import read_sealed, replacing, write_atomically, write_sealed
+from nugget.systems.goal import Goal
+from nugget.systems.system_settings import make_goal
 
 RESULT = "result.json"
 
@@ -36,15 +40,15 @@ class Outcome:
     failures: int = 0
     engine_seconds: float = 0.0
     surrogate_seconds: float = 0.0
-    first_reference_graph: int | None = None  # evaluation with its bonds, whatever its energy
-    error: str = ""  # why the search was given up
+    first_reference_graph: int | None = None  # first evaluation with its bonds, at any energy
+    error: str = ""  # why the search ended with an error
 
 
 @dataclass(frozen=True)
 class Row:
-    """A search of the grid and its outcome."""
+    """The outcome of the search with one setting and one seed."""
 
-    cell: dict[str, str]
+    setting: dict[str, str]
     seed: int
     outcome: Outcome
 
@@ -73,14 +77,14 @@ def read_outcome(directory: Path) -> Outcome | None:
 
 
 def examine(store: Store, config: Config | None = None) -> Outcome:
-    """The numbers of a search as it stands, judged by other settings if `config` is given."""
+    """The outcome of a search at its present state; `config` may replace its settings."""
     config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
     polished = lowest_steps(store.polish_steps())
     goal = make_goal(config.system)
-    known = [(record.atoms, record.energy) for record in good]
-    known += [(atoms, energy_of(atoms)) for atoms in polished.values()]
-    best = goal.reached(known)
+    results = [(record.atoms, record.energy) for record in good]
+    results += [(atoms, energy_of(atoms)) for atoms in polished.values()]
+    best = goal.reached(results)
     references = read_references(config, store.directory)
     found, first, solution, above = None, None, None, None
     if references:
@@ -120,7 +124,7 @@ def _hits(
 
 
 def has_ended(outcome: Outcome, store: Store) -> bool:
-    """Found, budget used up, or nothing left to propose."""
+    """Has the search found a reference, used its budget, or finished for another reason?"""
     if outcome.found or outcome.evaluations >= store.config().search.budget:
         return True
     end = store.end()
@@ -128,8 +132,8 @@ def has_ended(outcome: Outcome, store: Store) -> bool:
 
 
 def keep(directory: Path, outcome: Outcome) -> None:
-    """Write the outcome down in the search's directory."""
-    # It can be made again from the database, so there is no need to wait for the disk.
+    """Cache the outcome in the search's directory."""
+    # It can be computed again from the database, so there is no need to wait for the disk.
     write_sealed(directory / RESULT, asdict(outcome), sync=False)
 
 
@@ -138,7 +142,7 @@ def _kept(directory: Path) -> Outcome | None:
     try:
         kept = Outcome(**read_sealed(file, ""))
         written = file.stat().st_mtime_ns
-    except (FileNotFoundError, NuggetError, TypeError):  # damaged, or of another version
+    except (FileNotFoundError, NuggetError, TypeError):  # damaged, or written by another version
         return None
     with contextlib.suppress(FileNotFoundError):  # a search may fail before it has a database
         if (directory / DATABASE).stat().st_mtime_ns > written:
@@ -147,14 +151,14 @@ def _kept(directory: Path) -> Outcome | None:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """One tidy row per search; floats exact to the last bit."""
+    """One row per search; floats keep all bits."""
     text = io.StringIO()
-    keys = list(rows[0].cell) if rows else []
+    keys = list(rows[0].setting) if rows else []
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*keys, "seed", *_COLUMNS])
     for row in rows:
         values = asdict(row.outcome)
-        writer.writerow([*row.cell.values(), row.seed, *(_text(values[c]) for c in _COLUMNS)])
+        writer.writerow([*row.setting.values(), row.seed, *(_text(values[c]) for c in _COLUMNS)])
     write_atomically(path, text.getvalue())
 
 
@@ -178,13 +182,13 @@ def read_csv(path: Path) -> list[Row]:
 def write_parquet(path: Path, rows: Sequence[Row]) -> None:
     """The same table as Parquet; needs pyarrow."""
     pyarrow, parquet = load_pyarrow()
-    table = [{**row.cell, "seed": row.seed, **asdict(row.outcome)} for row in rows]
+    table = [{**row.setting, "seed": row.seed, **asdict(row.outcome)} for row in rows]
     with replacing(path) as partial:
         parquet.write_table(pyarrow.Table.from_pylist(table), partial)
 
 
 def load_pyarrow() -> tuple[Any, Any]:
-    """pyarrow and its Parquet part, or one clear error."""
+    """pyarrow and pyarrow.parquet; an error explains how to install them."""
     from importlib import import_module
 
     try:
@@ -197,26 +201,12 @@ def load_pyarrow() -> tuple[Any, Any]:
 
 
 def _text(value: Any) -> str:
+    """Text of the table; empty for None, and on one line."""
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if isinstance(value, float) else " ".join(str(value).split())
+    return " ".join(value.split()) if isinstance(value, str) else json.dumps(value)
 
 
 def _outcome(line: Mapping[str, str]) -> Outcome:
-    def number(name: str, kind: Any) -> Any:
-        return kind(line[name]) if line[name] else None
-
-    return Outcome(
-        found=None if not line["found"] else line["found"].lower() == "true",
-        evaluations_to_solution=number("evaluations_to_solution", int),
-        evaluations=int(line["evaluations"]),
-        best_energy=number("best_energy", float),
-        best_above_reference=number("best_above_reference", float),
-        failures=int(line["failures"]),
-        engine_seconds=float(line["engine_seconds"]),
-        surrogate_seconds=float(line["surrogate_seconds"]),
-        first_reference_graph=number("first_reference_graph", int),
-        error=line["error"],
-    )
+    values = {name: json.loads(line[name].lower() or "null") for name in _COLUMNS[:-1]}
+    return Outcome(**values, error=line["error"])

@@ -1,1 +1,3 @@
 """The `nugget` command, one file per sub-command."""
+
+from __future__ import annotations

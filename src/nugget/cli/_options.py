@@ -1,21 +1,37 @@
-"""Arguments and options, as types: each is described once, whatever commands take it."""
+"""Arguments and options as types, each described once for all commands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
+
+def _in_panel(panel: str) -> Callable[..., Any]:
+    """`Option` in this panel of the help."""
+
+    def option(*names: str, **more: Any) -> Any:
+        return Option(*names, rich_help_panel=panel, **more)
+
+    return option
+
+
+_run, _model, _crystal, _output, _soap, _process, _std = map(
+    _in_panel,
+    ("Run", "Model", "Crystal", "Output", "Descriptor (SOAP)", "Gaussian process", "Uncertainty"),
+)
+
 # --------------------------------------------------------------------------- models and data
 
-Json = Annotated[bool, Option("--json", help="Print one JSON object instead of tables.")]
-Threads = Annotated[int, Option("--threads", min=0, help="Cores to use; 0: all of them.")]
+Json = Annotated[bool, _output("--json", help="Print one JSON object instead of tables.")]
+Threads = Annotated[int, _run("--threads", min=0, help="Cores to use; 0 means all.")]
 Index = Annotated[str, Option("--index", "-i", help="Structures of DATA: '0:100', '::10', '-1'.")]
-ModelFile = Annotated[Path, Argument(help="A model that `nugget fit` wrote.", metavar="MODEL")]
-DataFile = Annotated[Path, Argument(help="Structures: any file that ASE reads.", metavar="DATA")]
+ModelFile = Annotated[Path, Argument(help="Model written by `nugget fit`.", metavar="MODEL")]
+DataFile = Annotated[Path, Argument(help="Structures in any format of ASE.", metavar="DATA")]
 Trust = Annotated[
-    bool, Option("--trust", help="Run code that a file or directory names (module:factory, …).")
+    bool, _run("--trust", help="Run code named by a file or directory (module:factory, …).")
 ]
 AllowTraining = Annotated[
     bool, Option("--allow-training", help="Accept training structures among DATA.")
@@ -25,124 +41,100 @@ EnergyKey = Annotated[
 ]
 ForcesKey = Annotated[str | None, Option(help="Name of the forces in DATA, if not 'forces'.")]
 StressKey = Annotated[str | None, Option(help="Name of the stress in DATA, if not 'stress'.")]
-Resamples = Annotated[int, Option(help="Bootstrap samples for intervals; 0: none.", min=0)]
+Resamples = Annotated[int, Option(help="Bootstrap samples for intervals; 0 means none.", min=0)]
 RandomSeed = Annotated[int, Option(help="Seed of all random choices.")]
+
 
 # --------------------------------------------------------------------------- searches
 
+Target = Annotated[
+    str | None,
+    Argument(help="Formula (Au20), molecules (H2O*4) or a TOML file.", metavar="FORMULA|CONFIG"),
+]
 Engine = Annotated[
     str | None,
-    Option("--engine", "-e", help="As `nugget engines`, or module:factory. Default: gfn1-xtb."),
+    _run("--engine", "-e", help="A name of `nugget engines` or module:factory. Default: gfn1-xtb."),
 ]
-Budget = Annotated[int | None, Option(min=1, help="Evaluations per search. Default: 150.")]
-Kappa = Annotated[float | None, Option(help="Exploration: E − κσ is minimised. Default: 2.")]
-Seed = Annotated[int | None, Option(help="The (first) seed. Same seed, same search. Default: 0.")]
-Candidates = Annotated[int | None, Option(help="Structures relaxed per evaluation. Default: 30.")]
-InFlight = Annotated[int | None, Option(help="Evaluations at the same time. Default: 1.")]
-LearnForces = Annotated[
-    bool | None, Option("--forces/--no-forces", help="Learn from forces too. Default: yes.")
-]
-Reference = Annotated[
-    str | None, Option(metavar="FILE", help="A structure: a search stops when it is found.")
-]
-Start = Annotated[
-    str | None, Option(metavar="FILE", help="Structures to evaluate first, in order.")
-]
+Budget = Annotated[int | None, _run(min=1, help="Evaluations per search. Default: 150.")]
+Seed = Annotated[int | None, _run(help="The (first) seed; it determines the search. Default: 0.")]
+InFlight = Annotated[int | None, _run(help="Simultaneous evaluations. Default: 1.")]
+Reference = Annotated[str | None, _run(metavar="FILE", help="Stop when this structure is found.")]
+Start = Annotated[str | None, _run(metavar="FILE", help="Structures to evaluate first.")]
 Learn = Annotated[
     str | None,
-    Option(metavar="FILE|RUN", help="Labelled structures, or another search: not paid again."),
+    _run(metavar="FILE|RUN", help="Training data: labelled structures or another search."),
 ]
 StopWhen = Annotated[
     float | None,
-    Option(min=0.01, max=0.9999, help="Stop when the lowest is found with this probability."),
+    _run(min=0.01, max=0.9999, help="Stop at this probability of having the lowest structure."),
+]
+Resume = Annotated[Path | None, _run(metavar="DIR", help="Continue the run in this directory.")]
+Replay = Annotated[
+    Path | None, _run(metavar="DIR", help="Repeat all proposals of a search and compare them.")
 ]
 Settings = Annotated[
     list[str] | None,
-    Option("--set", metavar="KEY=VALUE", help="Another setting, as search.hops=2; repeatable."),
+    _run("--set", metavar="KEY=VALUE", help="Any other setting, as search.initial=8; repeatable."),
+]
+Workers = Annotated[
+    int | None, _run("--workers", "-j", min=1, help="Parallel searches. Default: one per core.")
+]
+Kappa = Annotated[float | None, _model(help="κ of E − κσ, which is minimised. Default: 2.")]
+Candidates = Annotated[int | None, _model(help="Candidates relaxed per evaluation. Default: 30.")]
+LearnForces = Annotated[
+    bool | None, _model("--forces/--no-forces", help="Train on forces too. Default: yes.")
 ]
 Crystal = Annotated[
-    bool, Option("--crystal", help="A crystal: atoms and cell are searched for together.")
+    bool, _crystal("--crystal", help="Search for atoms and cell of a crystal together.")
 ]
 Units = Annotated[
-    str | None, Option(help="Crystal: formula units in the cell, as 2 or 1-4. Default: 1-4.")
+    str | None, _crystal(help="Formula units in the cell, as 2 or 1-4. Default: 1-4.")
 ]
 Compositions = Annotated[
     str | None,
-    Option(metavar="A-B", help="Crystal: all mixtures of elements, as Cu-Au, and their hull."),
+    _crystal(metavar="A-B", help="All compositions of these elements and their convex hull."),
 ]
 MaxAtoms = Annotated[
-    int | None, Option(min=1, help="Compositions: atoms in the cell at the most. Default: 8.")
+    int | None, _crystal(min=1, help="With --compositions: atoms per cell. Default: 8.")
 ]
-Pressure = Annotated[float | None, Option(help="Crystal: pressure in GPa. Default: 0.")]
-Live = Annotated[bool, Option("--live/--no-live", help="A live view, or plain lines.")]
-Target = Annotated[
-    str | None,
-    Argument(
-        help="A formula such as Au20, molecules as H2O*4, or a TOML file.",
-        metavar="FORMULA|CONFIG",
-    ),
-]
-Resume = Annotated[Path | None, Option(metavar="DIR", help="Continue what is in this directory.")]
-Replay = Annotated[
-    Path | None, Option(metavar="DIR", help="Make all proposals of a search again and compare.")
-]
-Out = Annotated[Path | None, Option("--out", "-o", metavar="DIR", help="The directory to write.")]
-Workers = Annotated[
-    int | None, Option("--workers", "-j", min=1, help="At a time. Default: one per core.")
-]
+Pressure = Annotated[float | None, _crystal(help="Pressure in GPa. Default: 0.")]
+Out = Annotated[Path | None, _output("--out", "-o", metavar="DIR", help="Directory to write.")]
+Live = Annotated[bool, _output("--live/--no-live", help="Live view or plain lines.")]
+
 
 # --------------------------------------------------------------------------- fitting
 
 
-def _option(name: str, text: str, panel: str) -> Any:
-    return Option(name, help=text, rich_help_panel=panel)
-
-
-def _soap(name: str, text: str) -> Any:
-    return _option(name, text, "Descriptor (SOAP)")
-
-
-def _process(name: str, text: str) -> Any:
-    return _option(name, text, "Gaussian process")
-
-
-def _std(name: str, text: str) -> Any:
-    return _option(name, text, "Uncertainty")
-
-
-Species = Annotated[str | None, _soap("--species", "Elements, as 'Cu,Au'. Default: as in DATA.")]
-Cutoff = Annotated[float | None, _soap("--cutoff", "Radius of an environment, Å.")]
-NMax = Annotated[int | None, _soap("--n-max", "Radial functions; 8 resolves far more than 3.")]
-LMax = Annotated[int | None, _soap("--l-max", "Highest angular momentum; 6 goes with n-max 8.")]
-Sigma = Annotated[float | None, _soap("--sigma", "Width of an atom, Å.")]
+Species = Annotated[str | None, _soap(help="Elements, as 'Cu,Au'. Default: those of DATA.")]
+Cutoff = Annotated[float | None, _soap(help="Radius of a local environment, Å.")]
+NMax = Annotated[int | None, _soap(help="Number of radial functions.")]
+LMax = Annotated[int | None, _soap(help="Highest angular momentum; use 6 with --n-max 8.")]
+Sigma = Annotated[float | None, _soap(help="Width of the Gaussians of SOAP, Å.")]
 LengthScale = Annotated[
-    float | None, _process("--length-scale", "Of the kernel, in units of features.")
+    float | None, _process(help="Length scale of the kernel in descriptor space.")
 ]
-Amplitude = Annotated[float | None, _process("--amplitude", "Variance θ₀ of the kernel, eV².")]
-Noise = Annotated[float | None, _process("--noise", "Misfit of energies, eV/atom.")]
-ForceNoise = Annotated[float | None, _process("--force-noise", "Misfit of force components, eV/Å.")]
-Points = Annotated[int | None, _process("--points", "At most so many; 1000 for cur and random.")]
+Amplitude = Annotated[float | None, _process(help="Variance θ₀ of the kernel, eV².")]
+Noise = Annotated[float | None, _process(help="Noise of energies, eV/atom.")]
+ForceNoise = Annotated[float | None, _process(help="Noise of force components, eV/Å.")]
+Points = Annotated[int | None, _process(help="Inducing points at most.")]
 Tolerance = Annotated[
-    float | None, _process("--tol", "Pivoted: share of the variance that may be left.")
+    float | None, _process(help="Pivoted Cholesky: residual share of the variance.")
 ]
 Inducing = Annotated[
-    Literal["pivoted", "cur", "random"],
-    _process("--inducing", "How inducing points are chosen."),
+    str, _process(help="Rule for inducing points: pivoted, cur, random or a plug-in.")
 ]
-Uncertainty = Annotated[
-    Literal["posterior", "label-noise", "projected-process"],
-    _std("--uncertainty", "Where error bars come from."),
-]
+Uncertainty = Annotated[str, _std(help="posterior, label-noise, projected-process or a plug-in.")]
+Descriptor = Annotated[str | None, _soap(help="SOAP or a plug-in.")]
+Kernel = Annotated[str | None, _process(help="RBF or a plug-in.")]
+DescriptorOption = Annotated[list[str] | None, _soap(help="key=value; repeat.")]
+KernelOption = Annotated[list[str] | None, _process(help="key=value; repeat.")]
+InducingOption = Annotated[list[str] | None, _process(help="key=value; repeat.")]
+UncertaintyOption = Annotated[list[str] | None, _std(help="key=value; repeat.")]
 Observations = Annotated[
-    Literal["structures", "environments"], _std("--observations", "Projected process: of what.")
+    Literal["structures", "environments"] | None,
+    _std(help="Observations of a projected process. Default: structures."),
 ]
-Members = Annotated[int | None, _std("--members", "Sampled committee; default: the exact limit.")]
-LabelNoise = Annotated[
-    float | None, _std("--label-noise", "Committee: noise on energies, eV/atom.")
-]
-PriorNoise = Annotated[
-    float | None, _std("--prior-noise", "Committee: noise on the prior, eV/atom.")
-]
-ForceLabelNoise = Annotated[
-    float | None, _std("--force-label-noise", "Committee: noise on forces, eV/Å.")
-]
+Members = Annotated[int | None, _std(help="Label noise: members. Default: exact.")]
+LabelNoise = Annotated[float | None, _std(help="Label noise on energies, eV/atom.")]
+PriorNoise = Annotated[float | None, _std(help="Label noise on the mean function, eV/atom.")]
+ForceLabelNoise = Annotated[float | None, _std(help="Label noise on forces, eV/Å.")]

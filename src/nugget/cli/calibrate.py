@@ -1,20 +1,20 @@
-"""`nugget calibrate`: make the error bars of a model honest."""
+"""`nugget calibrate`: calibrate the error bars of a model on validation structures."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+from typer import Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, facts, number, several, table
-from nugget.cli._output import Force, refuse_existing
+from nugget.cli._console import Force, emit, facts, number, refuse_existing, table
+from nugget.display import counted
 
 if TYPE_CHECKING:
     from nugget.calibration import Calibration
-    from nugget.calibration.summary import Metrics
+    from nugget.calibration.metrics import Metrics
 
 
 Objective = Literal["calibration_error", "nll", "crps"]
@@ -24,25 +24,18 @@ Method = Literal["levels", "scale"]
 def calibrate(
     model: opt.ModelFile,
     data: opt.DataFile,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The model to write; default: MODEL itself, with --force."
-        ),
-    ] = None,
+    output: Path | None = Option(
+        None, "--output", "-o", help="The model to write; default: MODEL itself, with --force."
+    ),
     index: opt.Index = ":",
     energy_key: opt.EnergyKey = None,
-    objective: Annotated[Objective, typer.Option(help="What is minimised.")] = "calibration_error",
-    method: Annotated[
-        Method,
-        typer.Option(help="levels: noise levels, or factor and floor; scale: one factor on σ."),
-    ] = "levels",
-    forces: Annotated[
-        bool,
-        typer.Option(
-            "--forces/--no-forces", help="Calibrate forces and stress, where DATA has them."
-        ),
-    ] = True,
+    objective: Objective = Option("calibration_error", help="Objective that is minimised."),
+    method: Method = Option(
+        "levels", help="levels: noise levels, or factor and floor; scale: one factor on σ."
+    ),
+    forces: bool = Option(
+        True, "--forces/--no-forces", help="Calibrate forces and stress, where DATA has them."
+    ),
     resamples: opt.Resamples = 40,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
@@ -50,7 +43,7 @@ def calibrate(
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
-    """Make error bars honest, on structures not used for fitting.
+    """Calibrate error bars on structures that were not used for fitting.
 
     [bold]Examples[/bold]
 
@@ -58,60 +51,52 @@ def calibrate(
         nugget calibrate au.model all.extxyz.gz -i 225:250 -o calibrated.model
         nugget calibrate au.model validation.extxyz --method scale -o scaled.model
 
-    Energies and forces that the model predicts do not change, only their
-    uncertainty. 25 structures are enough for a first calibration, but see the
-    interval. Errors and σ are compared per atom. `nugget fit` calibrates by
-    itself, on structures that it leaves out; this command replaces that, and
-    intervals of `nugget predict --interval` then hold with their full guarantee.
+    Only the uncertainties change, not the predicted energies and forces. 25
+    structures suffice for a first calibration; the printed interval shows its
+    accuracy. Errors and σ are compared per atom. `nugget fit` calibrates on
+    leave-one-out residuals; this command replaces that calibration, and the
+    intervals of `nugget predict --interval` then have their full guarantee.
     """
     import numpy as np
 
-    from nugget.calibration import calibrate as run
-    from nugget.calibration import residuals
-    from nugget.cli._labels import refuse_training
-    from nugget.modelfile.file import load
+    from nugget.cli._fit import refuse_training
+    from nugget.potential.potential import Potential
+    from nugget.potential.validation import calibrate as run
+    from nugget.potential.validation import residuals
     from nugget.structures.io import read_images, relabelled
 
     target = model if output is None else output
     refuse_existing(target, force, inputs=(data,))
-    potential = load(model, trust_code=trust)
+    potential = Potential.load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)
     if energy_key:
         images = relabelled(images, energy_key)
     before = residuals(potential, images).summary()
     start = time.perf_counter()
-    found = run(
-        potential, images, objective, method=method,
-        rng=np.random.default_rng(seed), resamples=resamples,
-    )  # fmt: skip
+    rng = np.random.default_rng(seed)
+    result = run(potential, images, objective, method=method, rng=rng, resamples=resamples)
     more: dict[str, float] = {}
     if forces and method == "levels":
-        from nugget.calibration import calibrate_components
+        from nugget.gp.uncertainty.base import HasFloors
+        from nugget.potential.validation import calibrate_components
 
-        if "force_floor" in vars(potential.fitted.uncertainty.settings):
+        if isinstance(potential.fitted.uncertainty.settings, HasFloors):
             for kind in ("force", "stress"):
                 more |= calibrate_components(potential, images, kind) or {}
     seconds = time.perf_counter() - start
     after = residuals(potential, images).summary()
     potential.save(target)
     if json:
-        emit(
-            {
-                "model": target,
-                "seconds": seconds,
-                "calibration": potential.calibration,
-                "before": before.to_dict(),
-                "after": after.to_dict(),
-            }
-        )
+        scores = {"before": before.to_dict(), "after": after.to_dict()}
+        emit({"model": target, "seconds": seconds, "calibration": potential.calibration, **scores})
     else:
-        _print(found, more, before, after, target)
+        _print(result, more, before, after, target)
 
 
 _LEVELS = {
     "label": ("σ_l, noise on energies", "eV/atom"),
-    "prior": ("σ_p, noise on the prior", "eV/atom"),
+    "prior": ("σ_p, noise on the mean function", "eV/atom"),
     "force": ("σ_lf, noise on forces", "eV/Å"),
     "scale": ("factor on σ", ""),
     "energy": ("factor on the posterior's σ", ""),
@@ -130,31 +115,25 @@ _SHOWN = {
 
 
 def _print(
-    found: Calibration, more: dict[str, float], before: Metrics, after: Metrics, target: Path
+    result: Calibration, more: dict[str, float], before: Metrics, after: Metrics, target: Path
 ) -> None:
-    values: dict[str, Any] = dict(found.levels) or {"scale": found.scale}
+    values: dict[str, Any] = dict(result.levels) or {"scale": result.scale}
     rows = []
     for name, value in values.items():
         text, unit = _LEVELS[name]
-        low, high = found.interval.get(name, (None, None))
+        low, high = result.interval.get(name, (None, None))
         between = f"{number(low, 3)} … {number(high, 3)}"
-        if low is None:  # σ_p alone may lack one: see `nugget.calibration.calibrate`
-            between = "not felt by these" if found.interval else "–"
+        if low is None:  # σ_p may have none: see `nugget.calibration.calibrate`
+            between = "not determined" if result.interval else "–"
         rows.append((text, number(value), between, unit))
     for name, value in more.items():
         text, unit = ("factor on σ, forces", "") if name == "force" else _LEVELS[name]
         rows.append((text, number(value), "–", unit))
-    table(
-        f"Calibrated on {several(found.n, 'structure')}",
-        ("", "value", "90 % interval", "unit"),
-        rows,
-    )
-    table(
-        "On these structures",
-        ("", "before", "after"),
-        [
-            (text, number(getattr(before, name), 3), number(getattr(after, name), 3))
-            for name, text in _SHOWN.items()
-        ],
-    )
+    title = f"Calibrated on {counted(result.n, 'structure')}"
+    table(title, ("", "value", "90 % interval", "unit"), rows)
+    scores = [
+        (text, *(number(getattr(metrics, name), 3) for metrics in (before, after)))
+        for name, text in _SHOWN.items()
+    ]
+    table("On these structures", ("", "before", "after"), scores)
     facts("Model", [("file", target)])

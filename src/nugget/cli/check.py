@@ -1,14 +1,15 @@
-"""`nugget check`: are all gradients those of the functions they belong to?"""
+"""`nugget check`: compare the gradients of a model with finite differences."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
+from typer import Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, progress, several, table
+from nugget.cli._console import emit, progress, table
+from nugget.display import counted
 
 WRONG = 1
 
@@ -17,12 +18,8 @@ def check(
     model: opt.ModelFile,
     data: opt.DataFile,
     index: opt.Index = "0:5",
-    kappa: Annotated[
-        float, typer.Option(help="Of the lower confidence bound E − κσ that is checked.")
-    ] = 2.0,
-    tolerance: Annotated[
-        float, typer.Option(help="Largest deviation, as a share of the largest component.")
-    ] = 1e-5,
+    kappa: float = Option(2.0, help="Of the lower confidence bound E − κσ that is checked."),
+    tolerance: float = Option(1e-5, help="Largest deviation, as a share of the largest component."),
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:
@@ -38,11 +35,11 @@ def check(
         nugget check au.model test.extxyz
         nugget check au.model test.extxyz -i ::100 --kappa 3
     """
-    from nugget.modelfile.file import load
     from nugget.potential.gradient_check import check_gradients
+    from nugget.potential.potential import Potential
     from nugget.structures.io import read_images
 
-    potential = load(model, trust_code=trust)
+    potential = Potential.load(model, trust_code=trust)
     images = read_images(data, index)
     with progress("Checking", not json) as step:
         checks = check_gradients(potential, images, kappa, tolerance, step)
@@ -51,21 +48,13 @@ def check(
         rows = [{**asdict(one), "passed": one.passed} for one in checks]
         emit({"passed": passed, "structures": len(images), "checks": rows})
     else:
-        table(
-            f"Gradients of {several(len(images), 'structure')} against finite differences",
-            ("gradient", "components", "largest", "deviation", "allowed", "worst at", ""),
-            [
-                (
-                    one.name,
-                    one.components,
-                    f"{one.largest:.3g}",
-                    f"{one.deviation:.1e}",
-                    f"{one.tolerance:.0e}",
-                    one.where,
-                    "ok" if one.passed else "WRONG",
-                )
-                for one in checks
-            ],
-        )
+        title = f"Gradients of {counted(len(images), 'structure')} against finite differences"
+        columns = ("gradient", "components", "largest", "deviation", "allowed", "worst at", "")
+        lines = []
+        for one in checks:
+            numbers = (f"{one.largest:.3g}", f"{one.deviation:.1e}", f"{one.tolerance:.0e}")
+            verdict = "ok" if one.passed else "WRONG"
+            lines.append((one.name, one.components, *numbers, one.where, verdict))
+        table(title, columns, lines)
     if not passed:
         raise typer.Exit(WRONG)

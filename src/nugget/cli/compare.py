@@ -3,86 +3,73 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, table
-from nugget.cli._output import Force, refuse_existing
+from nugget.cli._console import Force, emit, number, refuse_existing, table
 
 if TYPE_CHECKING:
-    from nugget.report.courses import Comparison
+    from nugget.report.searches_page import Comparison
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Directories of searches.", metavar="RUN RUN ...")
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--html", "-o", help="A page, too.", metavar="FILE")
-    ] = None,
+    runs: list[Path] = Argument(..., help="Run directories of searches.", metavar="RUN RUN ..."),
+    output: Path | None = Option(
+        None, "--html", "-o", help="Write a page as well.", metavar="FILE"
+    ),
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
-    """Compare searches: best energies, how soon, and whether it is the same structure.
+    """Compare best energies, times to solution and lowest structures of searches.
 
     [bold]Examples[/bold]
 
         nugget compare runs/Au20-seed0 runs/Au20-seed1
         nugget compare runs/Au20-* --html au20.html
 
-    The same letter means the same structure. Settings that differ are listed.
-    Searches may still be running; nothing is written into their directories.
+    Searches with the same letter have the same lowest structure. Settings that
+    differ are listed. Searches may be running; their directories are only read.
     """
-    from nugget.report.compare_page import compare_page
-    from nugget.report.courses import compared
     from nugget.report.page import write_page
+    from nugget.report.searches_page import compare_page, compared
 
     if output is not None:
         refuse_existing(output, force)
-    found = compared(runs)
+    comparison = compared(runs)
     if output is not None:
-        write_page(output, compare_page(found))
+        write_page(output, compare_page(comparison))
     if json:
-        comparable, differing = found.comparable, found.differing
-        rows = {"searches": found.rows(), "settings": differing, "comparable": comparable}
-        emit({**rows, "page": output})
+        report = {"searches": comparison.rows(), "settings": comparison.differing}
+        emit({**report, "comparable": comparison.comparable, "page": output})
         return
-    _show(found)
+    _show(comparison)
     if output is not None:
         typer.echo(f"Written: {output}")
 
 
-def _show(found: Comparison) -> None:
-    from nugget.report.courses import CLOSE
+def _show(comparison: Comparison) -> None:
+    from nugget.report.searches_page import CLOSE, NOT_COMPARABLE
 
-    unit = found.courses[0].goal.unit
-    if not found.comparable:
-        typer.echo(
-            "These searches differ in system, pressure or engine, or have a convex hull each: "
-            "their energies cannot be compared."
-        )
-    heads = [
-        "search", f"lowest, {unit}", "above", "structure", "found at", "close at", "of", "state",
-    ]  # fmt: skip
+    unit = comparison.courses[0].goal.unit
+    if not comparison.comparable:
+        typer.echo(NOT_COMPARABLE)
+    heads = {
+        "run": "search", "best": f"lowest, {unit}", "above_lowest": "above", "structure": "letter",
+        "evaluations_to_best": "found at", "evaluations_to_lowest": "close at",
+        "evaluations": "of", "state": "state",
+    }  # fmt: skip
     rows = [
-        [
-            row["run"], _text(row["best"]), _text(row["above_lowest"]), row["structure"] or "–",
-            row["evaluations_to_best"] or "–", row["evaluations_to_lowest"] or "–",
-            row["evaluations"], row["state"],
-        ]
-        for row in found.rows()
-    ]  # fmt: skip
-    table("Searches", heads, rows)
+        [number(v, 4, "f") if isinstance(v, float | None) else v for v in map(row.get, heads)]
+        for row in comparison.rows()
+    ]
+    table("Searches", list(heads.values()), rows)
     typer.echo(
-        "The same letter: the same structure. found at: the evaluation of its lowest; close at: "
-        f"the first within {CLOSE} {unit} of the lowest of all."
+        "Searches with the same letter have the same lowest structure. found at: evaluation of the "
+        f"lowest structure; close at: first evaluation within {CLOSE} {unit} of the lowest of all."
     )
-    if found.differing:
-        settings = [[name, *values] for name, values in found.differing.items()]
-        table("Settings that differ", ["setting", *found.names], settings)
-
-
-def _text(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    if comparison.differing:
+        settings = [[name, *values] for name, values in comparison.differing.items()]
+        table("Settings that differ", ["setting", *comparison.names], settings)

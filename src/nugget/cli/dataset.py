@@ -4,55 +4,48 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, facts, progress, table
-from nugget.cli._values import engine_options
+from nugget.cli._console import emit, engine_options, facts, progress, table
+from nugget.errors import NuggetError
 
 if TYPE_CHECKING:
     from nugget.dataset import Recipe, Report
 
 
 def dataset(
-    formulas: Annotated[
-        list[str] | None,
-        typer.Argument(help="As Au20 or Cu3Au5; Au10-Au20 is a range, Au10-20:2 every second."),
-    ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="Structures in all.", min=1)] = 100,
+    formulas: list[str] | None = Argument(
+        None, help="As Au20 or Cu3Au5; Au10-Au20 is a range, Au10-20:2 every second."
+    ),
+    count: int = Option(100, "--count", "-n", help="Number of structures.", min=1),
     out: opt.Out = None,
     resume: opt.Resume = None,
     engine: opt.Engine = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="For the engine, as electronic_temperature=300; repeatable."),
-    ] = None,
-    workers: Annotated[int, typer.Option("--workers", "-j", help="Processes.", min=1)] = 1,
+    option: list[str] | None = Option(
+        None, help="Option of the engine, as electronic_temperature=300; repeatable."
+    ),
+    workers: int = Option(1, "--workers", "-j", help="Parallel processes.", min=1),
     seed: opt.RandomSeed = 0,
-    generator: Annotated[
-        list[str] | None,
-        typer.Option(help="Makers of structures. Default: random_cluster and symmetric."),
-    ] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option("--from", help="Take structures from a search.db or any file instead."),
-    ] = None,
-    relax_steps: Annotated[
-        int, typer.Option(help="Relaxation steps with the engine before the label.", min=0)
-    ] = 5,
-    rattle: Annotated[
-        float, typer.Option(help="Shake generated structures by up to this, Å.", min=0)
-    ] = 0.3,
-    split: Annotated[
-        str, typer.Option(help="Shares of train, validation and test, as 8:1:1.")
-    ] = "8:1:1",
-    time_limit: Annotated[float, typer.Option(help="Seconds for one structure.")] = 600.0,
+    generator: list[str] | None = Option(
+        None, help="Generators. Default: random_cluster and symmetric."
+    ),
+    source: list[Path] | None = Option(
+        None, "--from", help="Take structures from a search.db or another file instead."
+    ),
+    relax_steps: int = Option(5, help="Relaxation steps with the engine before labelling.", min=0),
+    rattle: float = Option(
+        0.3, help="Largest random displacement of generated structures, Å.", min=0
+    ),
+    split: str = Option("8:1:1", help="Shares of train, validation and test, as 8:1:1."),
+    time_limit: float = Option(600.0, help="Time limit per structure, s."),
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:
-    """Build a data set of different structures, labelled and split.
+    """Build a data set of distinct structures, labelled and split.
 
     [bold]Examples[/bold]
 
@@ -61,21 +54,21 @@ def dataset(
         nugget dataset --from run/search.db -n 100 --relax-steps 0 -o again
         nugget dataset Cu3Au5 Cu4Au4 -n 40 -e emt --split 225:25:50 -o alloy
 
-    Writes train.extxyz, validation.extxyz and test.extxyz into DIR; every
-    label, failures too, is a row of DIR/dataset.db. Stop it at any time, even
-    with kill -9: the same command goes on. A larger --count extends a data set.
+    Writes train.extxyz, validation.extxyz and test.extxyz into DIR. Every
+    evaluation, including failures, is a row of DIR/dataset.db. An interrupted or
+    killed run is continued by the same command. A larger --count extends a data
+    set.
     """
     from nugget.dataset import Recipe, build, expanded, read_recipe
-    from nugget.errors import NuggetError
-    from nugget.evaluation.trust import engine_code, require_trust
+    from nugget.engines.engine_settings import engine_code, require_trust
 
     if resume is not None:
         if formulas or source or out is not None:
-            raise NuggetError("--resume DIR needs nothing else: the recipe is in DIR.")
+            raise NuggetError("--resume DIR takes no other options; the recipe is in DIR.")
         recipe, out = read_recipe(resume), resume
         require_trust(engine_code(recipe.engine, recipe.options), str(resume), trust)
     elif out is None:
-        raise NuggetError("Say where the data set goes: --out DIR (or --resume DIR).")
+        raise NuggetError("Give the directory of the data set with --out DIR (or --resume DIR).")
     else:
         recipe = Recipe(
             formulas=expanded(formulas or []),
@@ -101,8 +94,6 @@ def dataset(
 
 
 def _shares(text: str) -> tuple[float, float, float]:
-    from nugget.errors import NuggetError
-
     try:
         train, validation, test = (float(part) for part in text.split(":"))
     except ValueError as error:
@@ -112,11 +103,8 @@ def _shares(text: str) -> tuple[float, float, float]:
 
 def _print(recipe: Recipe, report: Report, seconds: float) -> None:
     kinds = sorted({kind for counts in report.streams.values() for kind in counts})
-    table(
-        "Candidates",
-        ("", *kinds),
-        [(name, *(counts.get(k, 0) for k in kinds)) for name, counts in report.streams.items()],
-    )
+    rows = [(name, *(n.get(kind, 0) for kind in kinds)) for name, n in report.streams.items()]
+    table("Candidates", ("", *kinds), rows)
     facts(
         "Data set",
         [
@@ -130,8 +118,5 @@ def _print(recipe: Recipe, report: Report, seconds: float) -> None:
         ],
     )
     if not report.complete:
-        typer.echo(
-            f"Only {report.structures} different structures were found: use more formulas or "
-            "other generators.",
-            err=True,
-        )
+        few = f"Only {report.structures} distinct structures were generated"
+        typer.echo(f"{few}; use more formulas or other generators.", err=True)

@@ -1,76 +1,76 @@
-"""`nugget engines`: which calculators there are, how to get them, and whether one works."""
+"""`nugget engines`: lists the engines, their settings and installation, and tests one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
 
-from nugget.cli._common import emit, facts
+from nugget.cli._console import emit, engine_options, facts, given, printable, table
 from nugget.cli._options import Json, Trust
+from nugget.errors import NuggetError
 
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from nugget.evaluation.outcome import Outcome
+    from nugget.engines.outcome import Outcome
 
 
 def engines(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Show this engine only, or module:factory; --try: or settings.toml."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="With --try: evaluate the last structure of this file."),
-    ] = None,
-    trial: Annotated[
-        bool, typer.Option("--try", help="Run one evaluation and say what came back.")
-    ] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="With --try: for the engine, as xc=PBE (repeat for more)."),
-    ] = None,
-    charge: Annotated[int | None, typer.Option(help="With --try: total charge, e.")] = None,
-    spin: Annotated[
-        int | None, typer.Option(help="With --try: multiplicity 2S + 1.", min=1)
-    ] = None,
-    vacuum: Annotated[
-        float | None, typer.Option(help="With --try: Å around a structure without a cell.")
-    ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="With --try: seconds. Default: 600.")
-    ] = None,
+    name: str | None = Argument(
+        None, help="Name of an engine, module:factory, or settings.toml with --try."
+    ),
+    file: Path | None = Argument(None, help="With --try: file whose last structure is evaluated."),
+    trial: bool = Option(False, "--try", help="Run one evaluation and print the result."),
+    option: list[str] | None = Option(
+        None, help="With --try: option of the engine, as xc=PBE; repeatable."
+    ),
+    charge: int | None = Option(None, help="With --try: total charge, e."),
+    spin: int | None = Option(None, help="With --try: multiplicity 2S + 1.", min=1),
+    vacuum: float | None = Option(
+        None, help="With --try: vacuum around a structure without a cell, Å."
+    ),
+    time_limit: float | None = Option(None, help="With --try: time limit, s. Default: 600."),
+    keep: bool = Option(False, "--keep", help="With --try: keep the files of a failed evaluation."),
+    options: bool = Option(
+        False, "--options", help="Table of the options of all engines, or of NAME."
+    ),
     trust: Trust = False,
     json: Json = False,
 ) -> None:
-    """List the engines: what they are, whether they are installed, how to install them.
+    """List the engines, whether they are installed and how to install them.
 
     [bold]Examples[/bold]
 
         nugget engines
         nugget engines vasp
+        nugget engines vasp --options
         nugget engines --try gfn1-xtb
         nugget engines --try settings.toml slab.xyz
         nugget engines --try my_module:my_factory slab.xyz --option k=4
         nugget search Au20 --engine gpaw
 
-    An engine gives energies and forces to a search. Besides these names, module:factory stands for
-    any function that returns an ASE calculator; its module is looked for among the installed ones
-    and in the current directory. --try evaluates FILE, or a small structure, as a search would: in
-    a process and a directory of its own. It takes the name of an engine, or a settings file, whose
-    section [engine] it uses; without FILE the structure is one that its search might begin with.
-    The exit code is 1 if that fails.
-    """
-    from nugget.errors import NuggetError
+    An engine computes energies and forces for a search. Besides these names, module:factory selects
+    any function that returns an ASE calculator; its module is installed or in the current
+    directory. --try evaluates FILE, or a small structure, as in a search: in a separate process
+    and directory. It accepts the name of an engine or a settings file, whose section [engine] it
+    uses; without FILE it evaluates an initial structure of that search. The exit code is 1 if the
+    evaluation fails; its last output is printed, and --keep keeps its files.
 
+    --options lists what each option may do. In a file that names options of the kinds `code` and
+    `writes files`, or options that are not listed, nugget asks for --trust.
+    """
     if trial:
         if name is None:
-            raise NuggetError("Say which engine to try, as `nugget engines --try emt`.")
-        given = {"charge": charge, "spin": spin, "vacuum": vacuum, "time_limit": time_limit}
-        engine = _engine(name, option or [], given, trust)
-        _try(*engine, _structure(name, file), json, "" if file else name)
+            raise NuggetError("Name the engine to try, as `nugget engines --try emt`.")
+        settings = given(charge=charge, spin=spin, vacuum=vacuum, time_limit=time_limit)
+        engine = _engine(name, option or [], settings, trust)
+        _try(*engine, _structure(name, file), json, "" if file else name, keep)
+    elif options:
+        _options(name, json)
     elif name is not None:
         _show(name, json)
     else:
@@ -80,46 +80,52 @@ def engines(
 def _list(json: bool) -> None:
     from dataclasses import asdict
 
-    from nugget.evaluation.engines import describe_engines
+    from nugget.engines.engine import describe_engines
 
-    found = describe_engines()
+    listed = describe_engines()
     if json:
-        emit({"engines": [asdict(engine) for engine in found]})
+        emit({"engines": [asdict(engine) for engine in listed]})
         return
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Engines", title_justify="left", title_style="bold", show_lines=True)
-    table.add_column("name", style="cyan", no_wrap=True)
-    table.add_column("what it is", overflow="fold")
-    table.add_column("installed", overflow="fold")
-    for engine in found:
+    rows: list[tuple[object, ...]] = []
+    for engine in listed:
         name = f"{engine.name} (default)" if engine.default else engine.name
         state = Text("yes", style="green")
         if not engine.installed:
             state = Text(f"no: {engine.how_to_install or 'see its authors'}", style="yellow")
-        table.add_row(Text(name), Text(engine.description), state)
-    console = Console()
-    console.print(table)
-    console.print("Any other ASE calculator: --engine module:factory", markup=False)
-    console.print("Its settings: nugget engines NAME. Does it work? nugget engines --try NAME")
+        rows.append((Text(name, style="cyan"), engine.description, state))
+    table("Engines", ("name", "description", "installed"), rows, show_lines=True, left=True)
+    typer.echo("Any other ASE calculator: --engine module:factory")
+    typer.echo("Settings: nugget engines NAME. Test: nugget engines --try NAME")
+
+
+def _options(name: str | None, json: bool) -> None:
+    """The table of options: plain, code or writes files."""
+    from nugget.engines.engine import describe_options
+
+    rows = describe_options(name)
+    if json:
+        names = ("engine", "option", "use", "type")
+        emit({"options": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        table("Options of engines", ("engine", "option", "may", "type"), rows)
 
 
 def _show(name: str, json: bool) -> None:
-    from nugget.evaluation.engines import get_engine
+    from nugget.engines.engine import get_engine
 
     engine = get_engine(name)
     missing = engine.missing()
     if json:
-        told = {"name": name, "description": engine.description, "installed": missing is None}
-        more = {"missing": missing, "how_to_install": engine.how_to_install}
-        emit({**told, **more, "settings": engine.settings, "vacuum": engine.vacuum})
+        names = ("description", "how_to_install", "settings", "vacuum")
+        known = {name: getattr(engine, name) for name in names}
+        emit({"name": name, "installed": missing is None, "missing": missing, **known})
         return
-    rows: list[tuple[str, object]] = [("what it is", engine.description)]
+    rows: list[tuple[str, object]] = [("description", engine.description)]
     rows.append(("installed", "yes" if missing is None else f"no: {missing}"))
     if engine.how_to_install:
-        rows.append(("to install it", engine.how_to_install))
+        rows.append(("installation", engine.how_to_install))
     rows.append(("options", engine.settings or "those of its function"))
     if engine.vacuum is not None:
         rows.append(("vacuum", f"{engine.vacuum:g} Å around structures without a cell"))
@@ -127,17 +133,14 @@ def _show(name: str, json: bool) -> None:
 
 
 def _engine(
-    name: str, option: list[str], given: dict[str, Any], trust: bool
+    name: str, option: list[str], settings: dict[str, Any], trust: bool
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Name, options and further settings of the engine; a file's own, changed by what is given."""
-    from nugget.cli._values import engine_options
-
-    settings = {key: value for key, value in given.items() if value is not None}
+    """Name, options and other settings of the engine; options override those of a file."""
     options = engine_options(option)
     if not name.endswith(".toml"):
         return name, options, settings
-    from nugget.evaluation.trust import engine_code, require_trust
-    from nugget.search.config import read_config
+    from nugget.engines.engine_settings import engine_code, require_trust
+    from nugget.search.search_settings import read_config
 
     engine = read_config(Path(name)).engine
     require_trust(engine_code(engine.name, engine.options), name, trust)
@@ -146,16 +149,19 @@ def _engine(
 
 
 def _structure(name: str, file: Path | None) -> Atoms:
-    """What is evaluated: of the file, else of the system of the settings, else a small one."""
-    from nugget.search.config import read_config
+    """The structure of the file, else of the settings, else six gold atoms (a silicon crystal)."""
+    from ase.build import bulk
+    from ase.cluster import Octahedron
+
     from nugget.search.prepare import first_structure
+    from nugget.search.search_settings import read_config
     from nugget.structures.io import read_images
 
     if file is not None:
         return read_images(file, -1)[0]
     if name.endswith(".toml"):
         return first_structure(read_config(Path(name)), Path(name).parent)
-    return _small(name)
+    return bulk("Si", cubic=True) if name == "tersoff" else Octahedron("Au", 2)
 
 
 def _try(
@@ -165,12 +171,29 @@ def _try(
     atoms: Atoms,
     json: bool,
     hint: str = "",
+    keep: bool = False,
 ) -> None:
-    """Evaluate and tell; `hint` is what --try was given, if it was given no structure."""
-    from nugget.evaluation.evaluator import Evaluator
+    """Evaluate and print; `hint` is the value of --try if no structure was given."""
+    from tempfile import TemporaryDirectory
 
-    with Evaluator(name, options, retries=0, **settings) as evaluator:
-        outcome = evaluator.evaluate(atoms)
+    from nugget.engines.runner import Evaluator
+    from nugget.engines.task import Task
+
+    try:
+        task = Task(name=name, options=options, retries=0, **settings)
+    except ValueError as error:
+        raise NuggetError(f"engine settings: {error}") from None
+    output = ""
+    if keep:
+        with Evaluator(task) as evaluator:
+            outcome = evaluator.evaluate(atoms)
+    else:
+        with TemporaryDirectory(prefix="nugget-try-") as scratch:
+            task = task.model_copy(update={"scratch": scratch})
+            with Evaluator(task) as evaluator:
+                outcome = evaluator.evaluate(atoms)
+            output = _last_lines(Path(scratch))
+        outcome = replace(outcome, reason=outcome.reason.partition(" (files in ")[0])
     report = _report(name, atoms, outcome)
     if json:
         emit(report)
@@ -179,27 +202,28 @@ def _try(
         rows.append(("largest force", f"{report['fmax']:.4g} eV/Å"))
         if report["stress"] is not None:
             rows.append(("stress", " ".join(f"{s:.4g}" for s in report["stress"]) + " eV/Å³"))
-        rows.append(("time", f"{outcome.seconds:.2f} s, the start of the process included"))
+        rows.append(("time", f"{outcome.seconds:.2f} s, including the start of the process"))
         facts(f"{name} on {report['formula']}", rows)
     else:
         text = f"{name} on {report['formula']} failed ({outcome.failure}): {outcome.reason}"
-        typer.echo(
-            f"{text.rstrip('.')}. Another structure: --try {hint} FILE." if hint else text, err=True
-        )
+        more = f". Another structure: --try {hint} FILE."
+        typer.echo(text.rstrip(".") + more if hint else text, err=True)
+        if output:
+            typer.echo(f"The last output of the engine (--keep keeps all its files):\n{output}")
     if not outcome.ok:
         raise typer.Exit(1)
 
 
-def _small(name: str) -> Atoms:
-    """A small structure: six gold atoms, or a crystal of silicon for an engine without gold."""
-    from ase.build import bulk
-    from ase.cluster import Octahedron
+def _last_lines(scratch: Path, number: int = 10) -> str:
+    """The end of the output of a failed evaluation, if any."""
+    from nugget.engines.runner import OUTPUT
 
-    return bulk("Si", cubic=True) if name == "tersoff" else Octahedron("Au", 2)
+    texts = [file.read_text(errors="replace") for file in scratch.glob(f"*/{OUTPUT}")]
+    return printable("\n".join("".join(texts).splitlines()[-number:]))
 
 
 def _report(name: str, atoms: Atoms, outcome: Outcome) -> dict[str, Any]:
-    import numpy as np
+    from nugget.structures.geometry import largest_force
 
     results = outcome.atoms.calc.results if outcome.ok else {}
     return {
@@ -207,7 +231,7 @@ def _report(name: str, atoms: Atoms, outcome: Outcome) -> dict[str, Any]:
         "formula": atoms.get_chemical_formula(),
         "ok": outcome.ok,
         "energy": results.get("energy"),
-        "fmax": float(np.linalg.norm(results["forces"], axis=1).max()) if outcome.ok else None,
+        "fmax": largest_force(outcome.atoms) if outcome.ok else None,
         "stress": results.get("stress"),
         "seconds": outcome.seconds,
         "failure": outcome.failure,

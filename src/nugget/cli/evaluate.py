@@ -1,22 +1,32 @@
-"""`nugget evaluate`: how good are predictions, and how honest their error bars."""
+"""`nugget evaluate`: errors and calibration of a model on labelled structures."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, number, progress, several, table
-from nugget.cli._output import Force, refuse_existing
+from nugget.cli._console import (
+    Force,
+    echo_written,
+    emit,
+    figure_files,
+    number,
+    progress,
+    refuse_existing,
+    table,
+)
+from nugget.display import counted
 
 if TYPE_CHECKING:
     from nugget.calibration import Bins, Components
-    from nugget.calibration.summary import Metrics
+    from nugget.calibration.metrics import Metrics
 
-# More groups than this make no table; a file of many formulas is shown by the largest groups.
+
+# Number of groups in a table; only the largest groups are shown.
 _GROUPS = 15
 
 
@@ -27,23 +37,17 @@ def evaluate(
     energy_key: opt.EnergyKey = None,
     forces_key: opt.ForcesKey = None,
     stress_key: opt.StressKey = None,
-    forces: Annotated[
-        bool, typer.Option("--forces/--no-forces", help="Judge forces, where DATA has them.")
-    ] = True,
-    stress: Annotated[bool, typer.Option("--stress", help="Judge the stress, too.")] = False,
-    by: Annotated[
-        str, typer.Option(help="Groups: a key of info, or 'formula'.", metavar="KEY")
-    ] = "formula",
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Directory for figures: calibration and parity, png and pdf.", metavar="DIR"
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="A page: parity, calibration, the worst in 3D.", metavar="FILE"),
-    ] = None,
+    forces: bool = Option(
+        True, "--forces/--no-forces", help="Evaluate forces, where DATA has them."
+    ),
+    stress: bool = Option(False, "--stress", help="Evaluate the stress as well."),
+    by: str = Option("formula", help="Groups: a key of info, or 'formula'.", metavar="KEY"),
+    plot: Path | None = Option(
+        None, help="Directory for figures: calibration and parity, png and pdf.", metavar="DIR"
+    ),
+    html: Path | None = Option(
+        None, help="A page: parity, calibration, the worst in 3D.", metavar="FILE"
+    ),
     resamples: opt.Resamples = 200,
     seed: opt.RandomSeed = 0,
     threads: opt.Threads = 0,
@@ -52,7 +56,7 @@ def evaluate(
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
-    """Judge a model on labelled structures: errors and calibration.
+    """Evaluate errors and calibration of a model on labelled structures.
 
     [bold]Examples[/bold]
 
@@ -61,45 +65,49 @@ def evaluate(
         nugget evaluate au.model test.extxyz --plot figures
         nugget evaluate au.model all.extxyz.gz -i 250: --json > metrics.json
 
-    Energies are judged per structure and per atom: errors E/N against σ/N. Forces and stresses are
-    judged component by component, forces also by the length of an atom's error.
+    Energies are compared per atom, one label per structure. Forces and stresses are compared by
+    component, and forces also by the length of the error of each atom.
     """
     import numpy as np
 
     from nugget import set_threads
-    from nugget.calibration import components, residuals, sigma_bins
-    from nugget.calibration.groups import force_error_per_atom, group_errors, grouped_by
-    from nugget.cli._labels import refuse_training
-    from nugget.modelfile.file import load
+    from nugget.calibration.metrics import sigma_bins
+    from nugget.cli._fit import refuse_training
+    from nugget.potential.mean_functions.base import require_energies
+    from nugget.potential.potential import Potential
+    from nugget.potential.validation import (
+        components,
+        force_error_per_atom,
+        group_errors,
+        grouped_by,
+        residuals,
+    )
+    from nugget.structures.batch import as_batch
     from nugget.structures.io import read_images, relabelled
 
-    names = [f"{name}.{kind}" for name in ("calibration", "parity") for kind in ("png", "pdf")]
-    files = [] if plot is None else [plot / name for name in names]
-    for file in files:
-        if plot is not None and plot.exists():
-            refuse_existing(file, force)
+    files = figure_files(plot, ("calibration", "parity"), force)
     if html is not None:
         refuse_existing(html, force)
     set_threads(threads)
-    potential = load(model, trust_code=trust)
+    potential = Potential.load(model, trust_code=trust)
     images = read_images(data, index)
     refuse_training(potential, images, allow_training)
     if energy_key or forces_key or stress_key:
         images = relabelled(images, energy_key, forces_key, stress_key)
     with progress("Predicting", not json) as step:
         found = residuals(potential, images, step)
+    require_energies(potential.fitted.mean_function, as_batch(images), found.y_pred)
     parts: dict[str, Components] = {}
     for kind, wanted in (("force", forces), ("stress", stress)):
         with progress(f"Predicting {kind}", not json) as step:
-            made = components(potential, images, kind, step) if wanted else None
-        if made is not None:
-            parts[kind] = made
+            part = components(potential, images, kind, step) if wanted else None
+        if part is not None:
+            parts[kind] = part
     rng = np.random.default_rng(seed)
     metrics = found.summary(rng if resamples else None, max(resamples, 1))
     bins = sigma_bins(found.y_true, found.y_pred, found.y_std)
     if plot is not None:
-        from nugget.report.calibration_figure import calibration_figure
-        from nugget.report.parity_figure import parity_figure
+        from nugget.report.figures import calibration_figure, parity_figure
 
         plot.mkdir(parents=True, exist_ok=True)
         figure = calibration_figure({model.stem: found}, np.random.default_rng(seed))
@@ -107,8 +115,7 @@ def evaluate(
         for file in files:
             figures[file.stem].savefig(file, dpi=150)
     if html is not None:
-        from nugget.report.evaluation_page import evaluation_page
-        from nugget.report.evaluation_rows import Evaluation
+        from nugget.report.evaluation_page import Evaluation, evaluation_page
         from nugget.report.page import write_page
 
         judged_on = Evaluation(potential, images, found, parts, by, seed)
@@ -128,94 +135,76 @@ def evaluate(
     judged = {kind: part.summary() for kind, part in parts.items()}
     if json:
         columns = ("count", "sigma_min", "sigma_max", "rmv", "rmse", "bias")
-        emit(
-            {
-                "model": model,
-                "metrics": metrics.to_dict(),
-                "components": {kind: one.to_dict() for kind, one in judged.items()},
-                "force_error_per_atom": force_error_per_atom(parts),
-                "by": {"key": by, "groups": split},
-                "bins": {name: getattr(bins, name) for name in columns},
-                "figures": files,
-            }
-        )
+        report = {
+            "model": model,
+            "metrics": metrics.to_dict(),
+            "components": {kind: one.to_dict() for kind, one in judged.items()},
+            "force_error_per_atom": force_error_per_atom(parts),
+            "by": {"key": by, "groups": split},
+            "bins": {name: getattr(bins, name) for name in columns},
+            "figures": files,
+        }
+        emit(report)
         return
     _print(metrics, bins)
     for kind, one in judged.items():
         _print_components(kind, one, force_error_per_atom(parts) if kind == "force" else None)
     if len(split) > 1:
         _print_groups(by, split)
-    for file in files:
-        typer.echo(f"Written: {file}")
+    echo_written(files)
 
 
-# Name, factor, unit, and what it should be.
-_ROWS = {
-    "mae": ("MAE", 1e3, "meV/atom"),
-    "rmse": ("RMSE", 1e3, "meV/atom"),
-    "bias": ("bias", 1e3, "meV/atom"),
-    "calibration_error": ("calibration error (CE)", 1.0, "0 is perfect"),
-    "miscalibration_area": ("miscalibration area", 1.0, "0 is perfect"),
-    "ence": ("ENCE, binned by σ", 1.0, "0 is perfect"),
-    "nll": ("negative log-likelihood", 1.0, "smaller is better"),
-    "crps": ("CRPS", 1e3, "meV/atom"),
-    "sharpness": ("sharpness (rms of σ)", 1e3, "meV/atom"),
-    "dispersion": ("dispersion of σ", 1.0, "0: all alike"),
-    "spearman": ("Spearman of σ and |error|", 1.0, "0: σ ranks nothing"),
-    "coverage_1": ("labels within 1 σ", 1.0, "0.683 if normal"),
-    "coverage_2": ("labels within 2 σ", 1.0, "0.954 if normal"),
+# Text of a metric, and what it should be; empty for those with the unit of the labels.
+_METRICS = {
+    "mae": ("MAE", ""),
+    "rmse": ("RMSE", ""),
+    "bias": ("bias", ""),
+    "calibration_error": ("calibration error (CE)", "0 is perfect"),
+    "miscalibration_area": ("miscalibration area", "0 is perfect"),
+    "ence": ("ENCE, binned by σ", "0 is perfect"),
+    "nll": ("negative log-likelihood", "smaller is better"),
+    "crps": ("CRPS", ""),
+    "sharpness": ("sharpness (rms of σ)", ""),
+    "dispersion": ("dispersion of σ", "0: all alike"),
+    "spearman": ("Spearman of σ and |error|", "0: σ ranks nothing"),
+    "coverage_1": ("labels within 1 σ", "0.683 if normal"),
+    "coverage_2": ("labels within 2 σ", "0.954 if normal"),
 }
+_NOT_OF_COMPONENTS = {"bias", "calibration_error", "nll", "crps", "dispersion"}
 
 
 def _print(metrics: Metrics, bins: Bins) -> None:
     rows = []
-    for name, (text, factor, unit) in _ROWS.items():
+    for name, (text, note) in _METRICS.items():
+        factor, unit = (1.0, note) if note else (1e3, "meV/atom")
         low, high = metrics.intervals.get(name, (float("nan"), float("nan")))
         between = "–" if low != low else f"{number(factor * low, 3)} … {number(factor * high, 3)}"
         rows.append((text, number(factor * getattr(metrics, name), 4), between, unit))
-    table(several(metrics.n, "structure"), ("", "value", "95 % interval", "unit"), rows)
-    table(
-        "σ against error, meV/atom",
-        ("σ from … to", "structures", "rms σ", "RMSE", "bias"),
-        [
-            (
-                f"{1e3 * bins.sigma_min[b]:.3g} … {1e3 * bins.sigma_max[b]:.3g}",
-                bins.count[b],
-                f"{1e3 * bins.rmv[b]:.3g}",
-                f"{1e3 * bins.rmse[b]:.3g}",
-                f"{1e3 * bins.bias[b]:+.2g}",
-            )
-            for b in range(len(bins.count))
-        ],
-    )
+    table(counted(metrics.n, "structure"), ("", "value", "95 % interval", "unit"), rows)
+    lines = []
+    for b, count in enumerate(bins.count):
+        least, most, rmv, rmse = (
+            f"{1e3 * values[b]:.3g}"
+            for values in (bins.sigma_min, bins.sigma_max, bins.rmv, bins.rmse)
+        )
+        lines.append((f"{least} … {most}", count, rmv, rmse, f"{1e3 * bins.bias[b]:+.2g}"))
+    columns = ("σ from … to", "structures", "rms σ", "RMSE", "bias")
+    table("σ against error, meV/atom", columns, lines)
 
 
 def _print_components(kind: str, metrics: Metrics, per_atom: dict[str, float] | None) -> None:
     factor, unit = (1.0, "eV/Å") if kind == "force" else (1e3, "meV/Å³")
     rows = [
-        (text, number(scale * getattr(metrics, name), 4), unit if scaled else note)
-        for name, (text, scaled, note) in _COMPONENT_ROWS.items()
-        for scale in (factor if scaled else 1.0,)
+        (text, number((1.0 if note else factor) * getattr(metrics, name), 4), note or unit)
+        for name, (text, note) in _METRICS.items()
+        if name not in _NOT_OF_COMPONENTS
     ]
     if per_atom is not None:
         rows += [
             ("length of an atom's error, mean", number(per_atom["mean"], 4), unit),
             ("... 95 % are below", number(per_atom["quantile_95"], 4), unit),
         ]
-    table(several(metrics.n, f"{kind} component"), ("", "value", "unit"), rows)
-
-
-# Name: text, whether it has a unit, and what it should be.
-_COMPONENT_ROWS = {
-    "mae": ("MAE", True, ""),
-    "rmse": ("RMSE", True, ""),
-    "miscalibration_area": ("miscalibration area", False, "0 is perfect"),
-    "ence": ("ENCE, binned by σ", False, "0 is perfect"),
-    "sharpness": ("sharpness (rms of σ)", True, ""),
-    "spearman": ("Spearman of σ and |error|", False, "0: σ ranks nothing"),
-    "coverage_1": ("within 1 σ", False, "0.683 if normal"),
-    "coverage_2": ("within 2 σ", False, "0.954 if normal"),
-}
+    table(counted(metrics.n, f"{kind} component"), ("", "value", "unit"), rows)
 
 
 def _print_groups(by: str, split: dict[str, dict[str, float]]) -> None:

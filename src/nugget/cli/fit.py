@@ -1,16 +1,15 @@
-"""`nugget fit`: a potential from labelled structures."""
+"""`nugget fit`: fit a potential to labelled structures."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+from typer import Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, facts, number, progress, table
-from nugget.cli._output import Force, refuse_existing
+from nugget.cli._console import Force, emit, facts, given, number, progress, refuse_existing, table
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -23,36 +22,32 @@ Preset = Literal["quick", "balanced", "accurate", "auto"]
 
 def fit(
     data: opt.DataFile,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
+    output: Path = Option(..., "--output", "-o", help="The model file to write."),
     index: opt.Index = ":",
-    forces: Annotated[
-        bool | None,
-        typer.Option(
-            "--forces/--no-forces",
-            help="Learn from forces: insist on them, or leave them out. Default: where present.",
-        ),
-    ] = None,
-    stress: Annotated[bool, typer.Option("--stress", help="Learn from stress, too.")] = False,
+    forces: bool | None = Option(
+        None,
+        "--forces/--no-forces",
+        help="Require forces, or ignore them. Default: use them where present.",
+    ),
+    stress: bool = Option(False, "--stress", help="Fit to stress as well."),
     energy_key: opt.EnergyKey = None,
     forces_key: opt.ForcesKey = None,
     stress_key: opt.StressKey = None,
-    preset: Annotated[
-        Preset, typer.Option(help="Range and basis. auto: by errors on structures left out.")
-    ] = "auto",
-    optimise: Annotated[
-        bool, typer.Option("--optimise", help="Kernel and noise by the marginal likelihood.")
-    ] = False,
-    lean: Annotated[
-        bool, typer.Option("--lean", help="A small model: it predicts, but cannot learn on.")
-    ] = False,
-    prior: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What is subtracted before learning (repeat to add up): 'species' for energies "
-            "per element, 'repulsion', or an engine such as 'gfn1-xtb' or module:factory. "
-            "Default: species.",
-        ),
-    ] = None,
+    preset: Preset = Option("auto", help="Range and basis. auto: by leave-one-out errors."),
+    optimise: bool = Option(
+        False, "--optimise", help="Kernel and noise by the marginal likelihood."
+    ),
+    lean: bool = Option(False, "--lean", help="A small model that predicts but cannot be updated."),
+    prior: list[str] | None = Option(
+        None,
+        help="Mean function (repeat to add up): 'species' for energies per element, "
+        "'repulsion', another registered name, or an engine such as 'gfn1-xtb' or "
+        "module:factory. Default: species and zbl, a repulsion of atoms that are closer than "
+        "any in DATA.",
+    ),
+    domain: bool = Option(
+        True, "--domain/--no-domain", help="σ grows with the distance from the training domain."
+    ),
     seed: opt.RandomSeed = 0,
     species: opt.Species = None,
     cutoff: opt.Cutoff = None,
@@ -63,24 +58,25 @@ def fit(
     amplitude: opt.Amplitude = None,
     noise: opt.Noise = None,
     force_noise: opt.ForceNoise = None,
+    descriptor: opt.Descriptor = None,
+    descriptor_option: opt.DescriptorOption = None,
+    kernel: opt.Kernel = None,
+    kernel_option: opt.KernelOption = None,
     inducing: opt.Inducing = "pivoted",
+    inducing_option: opt.InducingOption = None,
     points: opt.Points = None,
     tol: opt.Tolerance = None,
     uncertainty: opt.Uncertainty = "posterior",
+    uncertainty_option: opt.UncertaintyOption = None,
     members: opt.Members = None,
-    label_noise: opt.LabelNoise = 0.01,
-    prior_noise: opt.PriorNoise = 0.05,
-    force_label_noise: opt.ForceLabelNoise = 0.05,
-    observations: opt.Observations = "structures",
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Begin even if memory will not suffice.")
-    ] = False,
-    stream: Annotated[
-        bool,
-        typer.Option(
-            "--stream", help="Bounded memory, for large DATA; error bars stay as they are."
-        ),
-    ] = False,
+    label_noise: opt.LabelNoise = None,
+    prior_noise: opt.PriorNoise = None,
+    force_label_noise: opt.ForceLabelNoise = None,
+    observations: opt.Observations = None,
+    anyway: bool = Option(False, "--anyway", help="Start even if the memory is too small."),
+    stream: bool = Option(
+        False, "--stream", help="Bounded memory, for large DATA; error bars are not calibrated."
+    ),
     threads: opt.Threads = 0,
     force: Force = False,
     json: opt.Json = False,
@@ -94,53 +90,68 @@ def fit(
         nugget fit train.extxyz -o au.model --cutoff 6 --n-max 8 --l-max 6
         nugget fit all.extxyz.gz -i 0:225 -o au.model --no-forces --points 300
 
-    Without options, range and noise levels are chosen by the data, and error bars are calibrated
-    on structures that are left out. What was chosen is printed and kept in the model. An estimate
-    of memory and time is printed before a large fit.
+    By default, range and noise levels are chosen by leave-one-out errors, and the error bars are
+    calibrated on leave-one-out residuals. The choices are printed and stored in the model. An
+    estimate of memory and time is printed before a large fit.
     """
-    from nugget import LabelNoise, Posterior, ProjectedProcess, set_threads
-    from nugget.calibration.left_out import FEWEST
-    from nugget.cli._before_fit import (
-        announce,
-        check_energies,
-        check_structures,
-        warn_if_few,
-    )
-    from nugget.cli._fit_settings import Settings, make_potential
+    from nugget import set_threads
+    from nugget.calibration.leave_one_out import FEWEST
+    from nugget.cli import _fit
+    from nugget.potential.builder import PartSettings, registered_name
+    from nugget.potential.training import Noise, TrainingData
     from nugget.structures.io import read_images, relabelled
+
+    def part(name: str | None, default: str, texts: list[str] | None, **own: Any) -> Any:
+        options = given(**own) | _fit.given_options(texts)
+        return PartSettings(name or default, options) if name or options else None
 
     refuse_existing(output, force, inputs=(data,))
     set_threads(threads)
     images = read_images(data, index)
     if energy_key or forces_key or stress_key:
         images = relabelled(images, energy_key, forces_key, stress_key)
-    check_energies(images)
-    elements = species.replace(",", " ").split() if species else _elements(images)
-    check_structures(images, elements, forces, stress)
-    kinds: dict[str, Any] = {
-        "posterior": Posterior,
-        "label-noise": lambda: LabelNoise(label_noise, prior_noise, force_label_noise, members),
-        "projected-process": lambda: ProjectedProcess(observations),
-    }
+    _fit.check_energies(images)
+    all_symbols = {symbol for atoms in images for symbol in set(atoms.symbols)}
+    elements = species.replace(",", " ").split() if species else sorted(all_symbols)
+    data_set = TrainingData.read(images, forces, stress)
+    _fit.check_structures(data_set, elements)
     if members is not None and uncertainty == "posterior":
         uncertainty = "label-noise"
+    kind, levels = (
+        registered_name("uncertainty", uncertainty),
+        _fit.given_options(uncertainty_option),
+    )
+    if kind == "LabelNoise":
+        own = {"label": label_noise, "prior": prior_noise, "force": force_label_noise}
+        levels = given(members=members, **own) | levels
+    elif kind == "ProjectedProcess" and observations is not None:
+        levels = {"observations": observations} | levels
     few = len(images) < FEWEST
-    settings = Settings(
+    basis = {"cutoff": cutoff, "n_max": n_max, "l_max": l_max, "sigma": sigma}
+    settings = _fit.Settings(
         "balanced" if few and preset == "auto" else preset,
-        elements, cutoff, n_max, l_max, sigma, length_scale, amplitude,
-        0.01 if few and noise is None else noise,
-        0.1 if few and force_noise is None else force_noise,
-        inducing, points, tol, prior or ["species"], seed, optimise,
-    )  # fmt: skip
-    warn_if_few(images)
+        elements,
+        part(descriptor, "SOAP", descriptor_option, **basis),
+        part(kernel, "RBF", kernel_option, length_scale=length_scale),
+        part(inducing, "", inducing_option, max_points=points, tol=tol),
+        PartSettings(kind, levels),
+        prior or (["species", "zbl"] if domain else ["species"]),
+        amplitude,
+        Noise.energy if few and noise is None else noise,
+        Noise.force if few and force_noise is None else force_noise,
+        seed,
+        optimise,
+        domain,
+    )
+    _fit.warn_if_few(images)
     start = time.perf_counter()
     with progress("Fitting", not json) as step:
         tell = getattr(step, "phase", lambda name: None)
-        potential = make_potential(settings, images, forces, kinds[uncertainty](), tell)
-        announce(potential, images, forces, anyway, stream)
-        potential.fit(
-            images, forces, stress, step,
-            calibrate="loo" if uncertainty == "posterior" and not few and not stream else None,
+        potential = _fit.make_potential(settings, images, data_set, forces, tell)
+        _fit.announce(potential, data_set, anyway, stream)
+        potential.fit_data(
+            data_set, progress=step,
+            calibrate="loo" if kind == "Posterior" and not few and not stream else None,
             choose_noise=settings.noise_is_free and not stream, stream=stream,
         )  # fmt: skip
     seconds = time.perf_counter() - start
@@ -153,19 +164,14 @@ def fit(
         _print(report)
 
 
-def _elements(images: list[Atoms]) -> list[str]:
-    return sorted({symbol for atoms in images for symbol in set(atoms.symbols)})
-
-
 def _report(
     potential: Potential, images: list[Atoms], output: Path, seconds: float, shown: bool
 ) -> dict[str, Any]:
-    from nugget.cli._labels import errors_of
+    from nugget.cli._fit import training_errors
 
     fitted = potential.fitted
-    with_forces = bool(fitted.training.has_forces.any())
     with progress("Training error", shown) as step:
-        found = potential.predict(images, forces=with_forces, progress=step)
+        errors = training_errors(potential, images, step)
     return {
         "model": str(output),
         "structures": len(images),
@@ -174,34 +180,26 @@ def _report(
         "inducing_points": len(fitted.inducing),
         "features": int(fitted.inducing.z.shape[1]),
         "seconds": seconds,
-        "training": errors_of(images, found),
+        "training": errors,
         "choices": potential.choices,
         "calibration": potential.calibration,
     }
 
 
 def _print(report: dict[str, Any]) -> None:
-    from nugget.cli._before_fit import duration
-    from nugget.cli._chosen import choice_rows, left_out_rows
-    from nugget.cli._labels import error_rows
+    from nugget.cli._fit import choice_rows, error_rows, leave_one_out_rows
+    from nugget.display import duration
 
     table("Training set", ("", "MAE", "RMSE", "unit"), error_rows(report["training"]))
     if report["calibration"]:
-        table(
-            "Left out, structure by structure",
-            ("", "MAE", "unit", "within 1 σ", "within 2 σ"),
-            left_out_rows(report["calibration"]),
-        )
+        columns = ("", "MAE", "unit", "within 1 σ", "within 2 σ")
+        table("Leave-one-out", columns, leave_one_out_rows(report["calibration"]))
     facts("Chosen", choice_rows(report["choices"]))
-    facts(
-        "Model",
-        [
-            ("structures", report["structures"]),
-            ("labels", report["labels"]),
-            ("inducing points", report["inducing_points"]),
-            ("features", report["features"]),
-            ("time", duration(report["seconds"])),
-            ("mean σ", f"{number(1e3 * report['training']['sigma_per_atom'])} meV/atom"),
-            ("file", f"{report['model']} ({report['bytes'] / 1e6:.2g} MB)"),
-        ],
-    )
+    counts = ("structures", "labels", "inducing_points", "features")
+    rows: list[tuple[str, object]] = [(name.replace("_", " "), report[name]) for name in counts]
+    rows += [
+        ("time", duration(report["seconds"])),
+        ("mean σ", f"{number(1e3 * report['training']['sigma_per_atom'])} meV/atom"),
+        ("file", f"{report['model']} ({report['bytes'] / 1e6:.2g} MB)"),
+    ]
+    facts("Model", rows)

@@ -1,24 +1,38 @@
-"""`nugget info`: what a model file holds."""
+"""`nugget info`: the contents of a model file."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from nugget.cli._common import emit, facts
+from nugget.cli._console import emit, facts
 from nugget.cli._options import Json, ModelFile
 
+_PARTS = ("descriptor", "kernel", "inducing", "uncertainty")
 
-def info(model: ModelFile, json: Json = False) -> None:
+
+def info(
+    model: ModelFile,
+    card: Annotated[
+        bool, typer.Option("--card", help="Print a model card in Markdown, to go with the file.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show settings, training set, calibration and provenance of a model.
 
     [bold]Examples[/bold]
 
         nugget info au.model
         nugget info au.model --json
+        nugget info au.model --card > au.md
     """
-    from nugget.modelfile.file import read_header
+    if card:
+        from nugget.potential.model_calculator import model_card
+
+        typer.echo(model_card(model), nl=False)
+        return
+    from nugget.potential.model_file import read_header
 
     header = read_header(model)
     if json:
@@ -28,12 +42,9 @@ def info(model: ModelFile, json: Json = False) -> None:
     facts(
         str(model),
         [
-            ("descriptor", _call(header["descriptor"])),
-            ("kernel", _call(header["kernel"])),
-            ("inducing", _call(header["inducing"])),
-            ("uncertainty", _call(header["uncertainty"])),
+            *((part, _call(header[part])) for part in _PARTS),
             ("noise", f"{header['noise']:g} eV/atom, forces {header['force_noise']:g} eV/Å"),
-            ("prior", _prior(header["fitted_prior"])),
+            ("mean function", _mean_function(header["fitted_prior"])),
             ("seed", header["seed"]),
         ],
     )
@@ -41,9 +52,7 @@ def info(model: ModelFile, json: Json = False) -> None:
     facts(
         "Fitted",
         [
-            ("structures", summary["structures"]),
-            ("atoms", summary["atoms"]),
-            ("labels", summary["labels"]),
+            *((name, summary[name]) for name in ("structures", "atoms", "labels")),
             ("forces", forces),
             ("stress", "yes" if header["use_stress"] else "no"),
             ("inducing points", summary["inducing_points"]),
@@ -53,12 +62,12 @@ def info(model: ModelFile, json: Json = False) -> None:
         ],
     )
     if header.get("choices"):
-        from nugget.cli._chosen import choice_rows
+        from nugget.cli._fit import choice_rows
 
         facts("Chosen by the data", choice_rows(header["choices"]))
     calibration = header["calibration"]
     if calibration is None:
-        typer.echo("Calibration: none yet (error bars are those of the settings above).")
+        typer.echo("Calibration: none (error bars follow from the settings above).")
     else:
         facts("Calibration", [(k, _text(v)) for k, v in calibration.items() if k != "scores"])
     facts("Provenance", [("format", header["version"]), *((k, v) for k, v in origin.items())])
@@ -86,9 +95,9 @@ def _short(value: Any) -> str:
     return " ".join(map(_short, value)) if isinstance(value, list) else str(value)
 
 
-def _prior(settings: dict[str, Any]) -> str:
+def _mean_function(settings: dict[str, Any]) -> str:
     if "parts" in settings:
-        return " + ".join(_prior(part) for part in settings["parts"])
+        return " + ".join(_mean_function(part) for part in settings["parts"])
     if settings["name"] == "species":
         return ", ".join(f"{symbol} {energy:.4f} eV" for symbol, energy in settings["energies"])
     return _call(settings)

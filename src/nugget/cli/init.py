@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit
-from nugget.cli._output import Force, refuse_existing
+from nugget.cli._console import Force, emit, refuse_existing
 
 
 def init(
-    formula: Annotated[str, typer.Argument(help="Atoms to place, as Au20 or Cu5Au8.")] = "Au20",
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write; - prints it instead.")
-    ] = Path("search.toml"),
+    formula: str = Argument("Au20", help="Atoms to place, as Au20 or Cu5Au8."),
+    output: Path = Option(
+        Path("search.toml"), "--output", "-o", help="File to write; - prints it instead."
+    ),
     engine: opt.Engine = None,
-    template: Annotated[
-        str | None, typer.Option(help="A file with a slab: atoms are placed on it.")
-    ] = None,
-    cell: Annotated[
-        str | None,
-        typer.Option(help="A periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."),
-    ] = None,
+    template: str | None = Option(None, help="File with a slab on which the atoms are placed."),
+    cell: str | None = Option(
+        None, help="Periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."
+    ),
     crystal: opt.Crystal = False,
     force: Force = False,
     json: opt.Json = False,
@@ -39,14 +36,14 @@ def init(
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
         nugget init TiO2 --crystal -o crystal.toml
 
-    Change what you like (or remove it: what is not there has its default), then
-    run `nugget search FILE`. An existing file is kept, unless --force.
+    Edit the file and run `nugget search FILE`. Missing settings have their
+    defaults. An existing file is replaced only with --force.
     """
+    from nugget.engines.engine import get_engine
     from nugget.errors import NuggetError
-    from nugget.evaluation.engines import get_engine
-    from nugget.generators import Problem
-    from nugget.search.config import make_config, write_config
-    from nugget.structures.files import write_atomically
+    from nugget.search.search_settings import make_config, write_config
+    from nugget.storage.files import write_atomically
+    from nugget.systems.placed_atoms import PlacedAtoms
 
     if (template is not None) + (cell is not None) + crystal > 1:
         raise NuggetError("Give one of --template (a surface), --cell (a bulk) and --crystal.")
@@ -59,10 +56,10 @@ def init(
         system |= {"kind": "crystal"}
     settings: dict[str, Any] = {"system": system}
     if engine is not None:
-        get_engine(engine)  # a name that does not exist is refused here
+        get_engine(engine)  # refuses an unknown name
         settings["engine"] = {"name": engine}
     config = make_config(settings, "nugget init")
-    Problem.cluster(formula)  # a formula that is none is refused here, too
+    PlacedAtoms.cluster(formula)  # refuses an invalid formula
     text = write_config(config)
     if str(output) == "-":
         typer.echo(text, nl=False)

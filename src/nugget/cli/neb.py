@@ -1,40 +1,39 @@
-"""`nugget neb`: the barrier between two structures, in few engine calls."""
+"""`nugget neb`: the barrier between two structures with few evaluations."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, facts
+from nugget.cli._console import emit, facts, given
+from nugget.cli.md import read_start, run_config
+from nugget.errors import NuggetError
 
 
 def neb(
-    start: Annotated[
-        Path | None, typer.Argument(help="One end of the path.", metavar="START")
-    ] = None,
-    end: Annotated[Path | None, typer.Argument(help="The other end.", metavar="END")] = None,
+    start: Path | None = Argument(None, help="One end of the path.", metavar="START"),
+    end: Path | None = Argument(None, help="The other end.", metavar="END"),
     out: opt.Out = None,
     resume: opt.Resume = None,
     engine: opt.Engine = None,
-    images: Annotated[int | None, Option(min=3, help="With both ends. Default: 9.")] = None,
-    fmax: Annotated[
-        float | None, Option(help="Force of the engine left at the saddle, eV/Å. Default: 0.05.")
-    ] = None,
-    max_force_error: Annotated[
-        float | None, Option(help="σ of a force left on the path, eV/Å. Default: 0.1.")
-    ] = None,
-    max_calls: Annotated[int | None, Option(min=3, help="Engine calls. Default: 100.")] = None,
-    vibrations: Annotated[
-        bool, Option("--vibrations", help="Whether the saddle has one imaginary mode (model).")
-    ] = False,
-    preset: Annotated[
-        Literal["quick", "balanced", "accurate"] | None,
-        Option(help="The model that is made. Default: balanced."),
-    ] = None,
+    images: int | None = Option(None, min=3, help="Images with both ends. Default: 9."),
+    fmax: float | None = Option(
+        None, help="Largest force of the engine at the saddle, eV/Å. Default: 0.05."
+    ),
+    max_force_error: float | None = Option(
+        None, help="Largest σ of a force on the path, eV/Å. Default: 0.1."
+    ),
+    max_calls: int | None = Option(None, min=3, help="Evaluations. Default: 100."),
+    vibrations: bool = Option(
+        False, "--vibrations", help="Count the imaginary modes of the model at the saddle."
+    ),
+    preset: Literal["quick", "balanced", "accurate"] | None = Option(
+        None, help="Preset of the model. Default: balanced."
+    ),
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,
@@ -47,37 +46,49 @@ def neb(
         nugget neb a.xyz b.xyz --images 7 --vibrations --out path
         nugget neb --resume path
 
-    Both ends are relaxed with the engine, then a climbing-image NEB goes on in a model. The engine
-    is called where the path is least certain, and at its highest point, until its own forces there
-    are small. DIR holds the path with uncertainties (path.extxyz), a figure (path.png), all
-    structures that the engine has seen (labelled.extxyz) and the model (learned.model).
+    Both ends are relaxed with the engine; then a climbing-image NEB runs on a model. The engine is
+    called where σ is largest and at the highest image, until its forces there are small. DIR
+    contains the path with uncertainties (path.extxyz), a figure (path.png), all evaluated
+    structures (labelled.extxyz) and the model (learned.model).
 
     The exit code is 1 if the saddle was not found within --max-calls.
     """
-    from nugget.cli._on_the_fly import begin_neb
-    from nugget.onthefly.neb import report_of
-    from nugget.report.path_figure import draw_path
+    from nugget.engines.engine_settings import code_in, require_trust
+    from nugget.onthefly.reaction_path import NEBRun, report_of
+    from nugget.onthefly.run_directory import read_engine_check
+    from nugget.onthefly.run_settings import NEBConfig
+    from nugget.report.figures import draw_path
 
-    options = {
-        "images": images, "fmax": fmax, "max_force_error": max_force_error,
-        "max_calls": max_calls, "vibrations": vibrations or None, "preset": preset,
-    }  # fmt: skip
-    chosen = {name: value for name, value in options.items() if value is not None}
-    run = begin_neb(start, end, out, resume, engine, settings or [], chosen, trust)
+    chosen = given(
+        images=images, fmax=fmax, max_force_error=max_force_error, max_calls=max_calls,
+        vibrations=vibrations or None, preset=preset,
+    )  # fmt: skip
+    if resume is not None:
+        if start or end or out or engine or settings or chosen:
+            raise NuggetError("--resume continues a run with its own settings and takes no others.")
+        run = NEBRun.resume(resume)
+        require_trust(code_in(run.config.engine), str(resume), trust)
+    elif start is None or end is None or out is None:
+        raise NuggetError("Give two structures and --out DIR, or --resume DIR.")
+    else:
+        config = run_config(NEBConfig, engine, settings or [], chosen)
+        run = NEBRun.create(read_start(start), read_start(end), config, out)
     result = run.run(None if json else typer.echo)
     draw_path(result, run.directory / "path.png")
-    report = report_of(result)
+    report = {**report_of(result), "engine_check": read_engine_check(run.directory)}
     if json:
         emit({"directory": run.directory, **report})
     else:
         rows: list[tuple[str, object]] = [
             ("barrier", f"{report['barrier']:.4f} ± {report['error']:.4f} eV"),
-            ("back", f"{report['barrier_back']:.4f} eV"),
-            ("engine's force there", f"{report['saddle_fmax']:.3f} eV/Å"),
+            ("reverse barrier", f"{report['barrier_back']:.4f} eV"),
+            ("force at the saddle", f"{report['saddle_fmax']:.3f} eV/Å"),
             ("engine calls", f"{report['calls']}, {report['end_calls']} of them for the ends"),
         ]
+        if report["engine_check"]:
+            rows.append(("engine check", report["engine_check"]))
         if result.imaginary is not None:
-            rows.append(("imaginary modes", f"{result.imaginary} (of the model)"))
+            rows.append(("imaginary modes", f"{result.imaginary} (model)"))
         facts(f"Path {report['reason']}: {run.directory}", rows)
     if not result.converged:
         raise typer.Exit(1)

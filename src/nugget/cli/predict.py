@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Option
 
 from nugget.cli import _options as opt
-from nugget.cli._common import emit, facts, progress, table
-from nugget.cli._output import Force, refuse_existing
+from nugget.cli._console import Force, echo_written, emit, facts, progress, refuse_existing, table
 
 if TYPE_CHECKING:
     from ase import Atoms
 
     from nugget.potential.prediction import Prediction
 
+
 _SHOWN = 20
+
+# Value of `outside` above which a structure is reported.
+_OUTSIDE = 0.5
 
 
 def predict(
     model: opt.ModelFile,
     data: opt.DataFile,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Where to write structures: .extxyz, .db, .traj."),
-    ] = None,
+    output: Path | None = Option(
+        None, "--output", "-o", help="Where to write structures: .extxyz, .db, .traj."
+    ),
     index: opt.Index = ":",
-    forces: Annotated[bool, typer.Option(help="Predict forces.")] = True,
-    stress: Annotated[bool, typer.Option("--stress", help="Predict stress and its σ.")] = False,
-    per_atom: Annotated[
-        bool, typer.Option("--per-atom", help="Energies of single atoms and their σ.")
-    ] = False,
-    force_uncertainty: Annotated[
-        bool, typer.Option("--force-uncertainty", help="σ of every force component.")
-    ] = False,
-    interval: Annotated[
-        float | None,
-        typer.Option(help="Intervals that hold such a share of labels, as 0.9.", metavar="SHARE"),
-    ] = None,
+    forces: bool = Option(True, help="Predict forces."),
+    stress: bool = Option(False, "--stress", help="Predict stress and its σ."),
+    per_atom: bool = Option(False, "--per-atom", help="Energies of single atoms and their σ."),
+    force_uncertainty: bool = Option(
+        False, "--force-uncertainty", help="σ of every force component."
+    ),
+    interval: float | None = Option(
+        None, help="Intervals that contain this share of labels, as 0.9.", metavar="SHARE"
+    ),
     threads: opt.Threads = 0,
     trust: opt.Trust = False,
     force: Force = False,
@@ -50,68 +50,78 @@ def predict(
 
         nugget predict au.model test.extxyz -o predicted.extxyz
         nugget predict au.model relaxed.traj -i -1 --force-uncertainty -o last.db
-        nugget predict au.model candidates.db --interval 0.9 --json > found.json
+        nugget predict au.model candidates.db --interval 0.9 --json > out.json
 
     In OUT, energy and forces are the predictions; info["energy_uncertainty"] is
     σ in eV for the whole structure, info["stress_uncertainty"] that of the
-    stress (eV/Å³, in Voigt's order). Labels that DATA held are kept as
+    stress (eV/Å³, in Voigt's order). info["outside"] and arrays["outside_atoms"]
+    say how far structure and atoms are outside the training domain, from 0
+    (inside) to 1. Labels of DATA are written as
     reference_energy and reference_forces, and the errors against them are
     printed.
     """
-    from nugget.cli._labels import errors_of, known
-    from nugget.modelfile.file import load
+    from nugget.cli._fit import errors_of, stored_label
+    from nugget.potential.mean_functions.base import require_energies
+    from nugget.potential.potential import Potential
+    from nugget.structures.batch import as_batch
     from nugget.structures.io import read_images, write_images
+    from nugget.structures.labels import check_stored
 
     if output is not None:
         refuse_existing(output, force, inputs=(data, model))
-    potential = load(model, trust_code=trust)
+    potential = Potential.load(model, trust_code=trust)
     factor = None
     if interval is not None:
-        from nugget.calibration.conformal import interval_factor
+        from nugget.calibration.metrics import interval_factor
 
         factor = interval_factor(potential.calibration, "energy", interval)
     images = read_images(data, index)
+    check_stored(images)
     with progress("Predicting", not json) as step:
-        found = potential.predict(
+        prediction = potential.predict(
             images,
             forces,
             energies=per_atom,
-            stress=stress,
             energies_uncertainty=per_atom,
-            forces_uncertainty=force_uncertainty,
+            stress=stress,
             stress_uncertainty=stress,
+            forces_uncertainty=force_uncertainty,
             progress=step,
             threads=threads,
         )
-    errors = errors_of(images, found)
+    require_energies(potential.fitted.mean_function, as_batch(images), prediction.energy)
+    errors = errors_of(images, prediction)
+    assert prediction.energy_uncertainty is not None
     if output is not None:
-        labelled = [_labelled(atoms, found, s) for s, atoms in enumerate(images)]
-        if factor is not None and found.energy_uncertainty is not None:
-            for atoms, sigma in zip(labelled, found.energy_uncertainty, strict=True):
+        labelled = [_labelled(atoms, prediction, s) for s, atoms in enumerate(images)]
+        if factor is not None:
+            for atoms, sigma in zip(labelled, prediction.energy_uncertainty, strict=True):
                 atoms.info["energy_interval"] = float(factor * sigma)
         write_images(output, labelled)
-    assert found.energy_uncertainty is not None
     rows = [
         {
             "structure": s,
             "formula": atoms.get_chemical_formula(),
             "atoms": len(atoms),
-            "energy": float(found.energy[s]),
-            "energy_uncertainty": float(found.energy_uncertainty[s]),
-            "reference_energy": known(atoms, "energy"),
+            "energy": float(prediction.energy[s]),
+            "energy_uncertainty": float(prediction.energy_uncertainty[s]),
+            "reference_energy": stored_label(atoms, "energy"),
         }
         for s, atoms in enumerate(images)
     ]
+    if prediction.outside is not None:
+        for row, value in zip(rows, prediction.outside, strict=True):
+            row["outside"] = float(value)
     for name in ("stress", "stress_uncertainty"):
-        for row, value in zip(rows, getattr(found, name) if stress else (), strict=stress):
+        for row, value in zip(rows, getattr(prediction, name) if stress else (), strict=stress):
             row[name] = [float(number) for number in value]
     summary: dict[str, Any] = {}
     if factor is not None:
-        from nugget.calibration.conformal import promise
+        from nugget.calibration.metrics import score_source
 
         for row in rows:
             row["energy_interval"] = factor * row["energy_uncertainty"]
-        summary = {"share": interval, "factor": factor, "from": promise(potential.calibration)}
+        summary = {"share": interval, "factor": factor, "from": score_source(potential.calibration)}
         errors["within_interval"] = _share_within(rows)
     if json:
         emit({"output": output, "summary": errors, "interval": summary, "structures": rows})
@@ -129,61 +139,61 @@ def _share_within(rows: list[dict[str, Any]]) -> float | None:
     return sum(inside) / len(inside) if inside else None
 
 
-def _labelled(atoms: Atoms, found: Prediction, s: int) -> Atoms:
-    """A copy that carries the prediction, with former labels under another name."""
+def _labelled(atoms: Atoms, prediction: Prediction, s: int) -> Atoms:
+    """A copy with the prediction as its results, and its labels as reference values."""
     import numpy as np
     from ase.calculators.singlepoint import SinglePointCalculator
 
-    from nugget.cli._labels import known
+    from nugget.cli._fit import stored_label
 
     copy = atoms.copy()
-    if (energy := known(atoms, "energy")) is not None:
+    if (energy := stored_label(atoms, "energy")) is not None:
         copy.info["reference_energy"] = float(energy)
-    if (forces := known(atoms, "forces")) is not None:
+    if (forces := stored_label(atoms, "forces")) is not None:
         copy.arrays["reference_forces"] = forces
     results = {
         name: value[s]
         for name in ("energy", "forces", "stress", "energies")
-        if (value := getattr(found, name)) is not None
+        if (value := getattr(prediction, name)) is not None
     }
     copy.calc = SinglePointCalculator(copy, **results)
-    if found.energy_uncertainty is not None:
-        copy.info["energy_uncertainty"] = float(found.energy_uncertainty[s])
-    if found.stress_uncertainty is not None:
-        copy.info["stress_uncertainty"] = np.asarray(found.stress_uncertainty[s])
-    for name in ("energies_uncertainty", "forces_uncertainty"):
-        if (values := getattr(found, name)) is not None:
+    if prediction.energy_uncertainty is not None:
+        copy.info["energy_uncertainty"] = float(prediction.energy_uncertainty[s])
+    if prediction.outside is not None:
+        copy.info["outside"] = float(prediction.outside[s])
+    if prediction.stress_uncertainty is not None:
+        copy.info["stress_uncertainty"] = np.asarray(prediction.stress_uncertainty[s])
+    for name in ("energies_uncertainty", "forces_uncertainty", "outside_atoms"):
+        if (values := getattr(prediction, name)) is not None:
             copy.arrays[name] = values[s]
     return copy
 
 
 def _print(
-    rows: list[dict[str, Any]],
-    errors: dict[str, Any],
-    interval: dict[str, Any],
-    output: Path | None,
+    rows: list[dict[str, Any]], errors: dict[str, Any], interval: dict[str, Any], file: Path | None
 ) -> None:
-    from nugget.cli._labels import error_rows
+    from nugget.cli._fit import error_rows
+    from nugget.display import counted
 
     references = any(row["reference_energy"] is not None for row in rows)
+    domain = any("outside" in row for row in rows)
     columns = ["structure", "formula", "E / eV", "σ / eV", "σ / meV/atom"]
+    if domain:
+        columns.append("outside")
     if interval:
         columns.append(f"± {interval['share']:.0%} / eV")
     lines = []
     for row in rows[:_SHOWN]:
         sigma = row["energy_uncertainty"]
-        line = [
-            row["structure"],
-            row["formula"],
-            f"{row['energy']:.4f}",
-            f"{sigma:.4f}",
-            f"{1e3 * sigma / row['atoms']:.1f}",
-        ]
+        line = [row["structure"], row["formula"], f"{row['energy']:.4f}", f"{sigma:.4f}"]
+        line.append(f"{1e3 * sigma / row['atoms']:.1f}")
+        if domain:
+            line.append(f"{row['outside']:.2f}")
         if interval:
             line.append(f"{row['energy_interval']:.4f}")
         if references:
-            known = row["reference_energy"]
-            line.append("–" if known is None else f"{row['energy'] - known:+.4f}")
+            label = row["reference_energy"]
+            line.append("–" if label is None else f"{row['energy'] - label:+.4f}")
         lines.append(line)
     more = f" (the first {_SHOWN} of {len(rows)})" if len(rows) > _SHOWN else ""
     table(f"Predictions{more}", columns + (["error / eV"] if references else []), lines)
@@ -195,12 +205,14 @@ def _print(
             ("2 σ", f"{share[1]:.0%} (95%)"),
         ]
         if interval:
-            expected = f"{interval['share']:.0%} or more"
-            within.append(
-                (f"{interval['factor']:.3g} σ", f"{errors['within_interval']:.0%} ({expected})")
-            )
+            inside = f"{errors['within_interval']:.0%} ({interval['share']:.0%} or more)"
+            within.append((f"{interval['factor']:.3g} σ", inside))
         facts("Labels within the error bar", within)
+    if domain and (outside := sum(row["outside"] > _OUTSIDE for row in rows)):
+        typer.echo(
+            f"{counted(outside, 'structure')} of {len(rows)} lie outside the training domain "
+            f"(outside > {_OUTSIDE:g}; 0 is inside, 1 is far outside)."
+        )
     if interval:
         typer.echo(f"Intervals are ±{interval['factor']:.3g} σ, from {interval['from']}.")
-    if output is not None:
-        typer.echo(f"Written: {output}")
+    echo_written([file] if file else [])

@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
 
-from nugget.cli._common import emit, table
+from nugget.cli._console import Force, emit, engine_config, number, progress, refuse_existing, table
 from nugget.cli._options import Json
-from nugget.cli._output import Force, refuse_existing
+from nugget.errors import NuggetError
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from nugget.engines.outcome import Outcome
+    from nugget.relax.engine_relaxation import EngineRelaxation
+    from nugget.relax.relaxation import Relaxed
 
 
 def relax(
-    structures: Annotated[Path, typer.Argument(help="Structures to relax.", metavar="FILE")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT", help="File for the relaxed structures.")
-    ],
-    engine: Annotated[
-        str, typer.Option(help="A name from `nugget engines`, or module:factory.")
-    ] = "gfn1-xtb",
-    fmax: Annotated[
-        float, typer.Option(min=1e-6, help="Largest force that is left on a free atom, eV/Å.")
-    ] = 0.05,
-    max_evaluations: Annotated[
-        int, typer.Option(min=1, help="Evaluations of one structure at the most.")
-    ] = 200,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Structures at a time.")] = 1,
-    probes: Annotated[
-        int,
-        typer.Option(min=0, help="Soft modes to try, to tell minima from saddles; 0: none."),
-    ] = 0,
-    cell: Annotated[
-        bool, typer.Option("--cell", help="Relax the cells of crystals together with the atoms.")
-    ] = False,
-    pressure: Annotated[float, typer.Option(help="With --cell: pressure in GPa.")] = 0.0,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Setting of the engine, as engine.charge=1."
-        ),
-    ] = None,
+    structures: Path = Argument(..., help="Structures to relax.", metavar="FILE"),
+    out: Path = Option(..., "--out", "-o", metavar="OUT", help="File for the relaxed structures."),
+    engine: str = Option("gfn1-xtb", help="A name from `nugget engines`, or module:factory."),
+    fmax: float = Option(0.05, min=1e-6, help="Largest force on a free atom at the end, eV/Å."),
+    max_evaluations: int = Option(200, min=1, help="Evaluations per structure at most."),
+    jobs: int = Option(1, "--jobs", "-j", min=1, help="Parallel relaxations."),
+    probes: int = Option(0, min=0, help="Soft modes to test for saddle points; 0 means none."),
+    cell: bool = Option(False, "--cell", help="Relax the cells of crystals as well."),
+    pressure: float = Option(0.0, help="Pressure in GPa, with --cell."),
+    settings: list[str] | None = Option(
+        None, "--set", metavar="KEY=VALUE", help="Setting of the engine, as engine.charge=1."
+    ),
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -53,49 +45,108 @@ def relax(
         nugget relax crystals.cif --engine tersoff --cell --pressure 10 -o out.cif
         nugget relax clusters.xyz --engine my_module:make --fmax 0.01 -o out.xyz
 
-    A local model learns from every energy and force and takes the steps; the engine alone decides
-    what is lower and what is converged. This needs a third or less of the evaluations of a usual
-    optimiser. Cells are kept; atoms that the file fixes (FixAtoms, FixCartesian) stay.
+    A local model is trained on every energy and force and proposes the steps; the engine alone
+    decides about descent and convergence. This takes at most a third of the evaluations of a
+    standard optimiser. Cells are kept; atoms that the file fixes (FixAtoms, FixCartesian) stay.
 
-    With --cell a crystal's cell is relaxed too, at a pressure, by L-BFGS on the engine's energies,
-    forces and stresses, without a local model.
+    With --cell, L-BFGS relaxes atoms and cell at the given pressure with the energies, forces and
+    stresses of the engine, without a local model. With --pressure the table shows E + pV; the
+    energies in OUT are E.
 
-    The exit code is 1 if a structure has not converged; its lowest structure is written anyway.
+    The exit code is 1 if a structure has not converged; its lowest geometry is written anyway.
     """
-    from nugget.cli._relax import (
-        cell_relaxation,
-        engine_config,
-        learning_relaxation,
-        relax_all,
-        row,
-    )
-    from nugget.errors import NuggetError
+    from ase.units import GPa
+
+    from nugget.engines.queue import EvaluationQueue
+    from nugget.relax.engine_relaxation import CellRelaxation, LearningRelaxation, relax_through
     from nugget.structures.io import read_images, write_images
 
     refuse_existing(out, force, inputs=(structures,))
-    images = read_images(structures)
+    images = [_without_results(atoms) for atoms in read_images(structures)]
     config = engine_config(engine, settings or [])
     if pressure and not cell:
-        raise NuggetError("--pressure needs --cell: only cells feel a pressure.")
+        raise NuggetError("--pressure requires --cell.")
     if cell:
         config = config.model_copy(update={"stress": True})
-    begin = cell_relaxation(pressure) if cell else learning_relaxation(probes)
-    runs = relax_all(images, config, begin, fmax, max_evaluations, jobs, shown=not json)
-    write_images(out, [run.result().atoms for run in runs])
-    rows = [row(k, run) for k, run in enumerate(runs)]
+
+    def begin(atoms: Atoms) -> EngineRelaxation:
+        if cell:
+            return CellRelaxation(atoms, fmax, max_evaluations, pressure * GPa)
+        return LearningRelaxation(atoms, fmax, max_evaluations, probes)
+
+    runs = [begin(atoms) for atoms in images]
+    with (
+        EvaluationQueue(config, min(jobs, max(len(images), 1))) as queue,
+        progress("Relaxing", not json) as step,
+    ):
+
+        def show_progress(key: int, outcome: Outcome) -> None:
+            if step is not None:
+                step(sum(run.done for run in runs), len(runs))
+
+        relax_through(queue, dict(enumerate(runs)), show_progress)
+    write_images(out, [_described(run.result()) for run in runs])
+    rows = [_row(k, run, pressure * GPa, images[k]) for k, run in enumerate(runs)]
     if json:
         emit({"structures": rows, "evaluations": sum(run.evaluations for run in runs)})
     else:
-        columns = ("structure", "start, eV", "end, eV", "fmax, eV/Å", "evaluations", "")
-        lines = [
-            (r["formula"], _energy(r["start_energy"]), _energy(r["energy"]),
-             "–" if r["fmax"] is None else f"{r['fmax']:.4f}", r["evaluations"], r["reason"])
-            for r in rows
-        ]  # fmt: skip
+        name, unit = ("enthalpy", "E + pV, eV") if pressure else ("energy", "eV")
+        columns = ("structure", f"start, {unit}", f"end, {unit}", "fmax, eV/Å", "evaluations", "")
+        lines = []
+        for row in rows:
+            numbers = [number(row[key], 4, "f") for key in (f"start_{name}", name, "fmax")]
+            lines.append((row["formula"], *numbers, row["evaluations"], row["reason"]))
         table(f"Relaxed with {engine}: {out}", columns, lines)
     if not all(run.result().converged for run in runs):
         raise typer.Exit(1)
 
 
-def _energy(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+# What searches, relaxations and predictions write about a structure, which its relaxation changes.
+_RESULTS = (
+    "fmax", "converged", "start", "met", "point_group", "space_group", "energy_uncertainty",
+    "stress_uncertainty", "energy_interval", "reference_energy", "key_value_pairs", "data",
+    "unique_id",
+)  # fmt: skip
+
+_ATOM_RESULTS = ("energies_uncertainty", "forces_uncertainty", "reference_forces")
+
+
+def _without_results(atoms: Atoms) -> Atoms:
+    """The structure without earlier results that its relaxation would make false."""
+    for name in _RESULTS:
+        atoms.info.pop(name, None)
+    for name in _ATOM_RESULTS:
+        atoms.arrays.pop(name, None)
+    return atoms
+
+
+def _described(result: Relaxed) -> Atoms:
+    """The relaxed structure with its largest force."""
+    atoms = result.atoms
+    if atoms.calc is not None:
+        atoms.info |= {"fmax": result.fmax, "converged": result.converged}
+    return atoms
+
+
+def _volume(atoms: Atoms) -> float:
+    return float(atoms.get_volume()) if atoms.cell.rank == 3 else 0.0
+
+
+def _row(number: int, run: EngineRelaxation, pressure: float, start: Atoms) -> dict[str, Any]:
+    """One structure as plain data; `pressure` in eV/Å³."""
+    result = run.result()
+    first = run.points[0].energy if run.points else None  # E + pV
+    last = result.energy if run.points else None
+    before, after = (pressure * _volume(atoms) for atoms in (start, result.atoms))
+    return {
+        "structure": number,
+        "formula": result.atoms.get_chemical_formula(),
+        "start_energy": None if first is None else first - before,
+        "energy": last,
+        "start_enthalpy": first,
+        "enthalpy": None if last is None else last + after,
+        "fmax": result.fmax if run.points else None,
+        "evaluations": result.evaluations,
+        "converged": result.converged,
+        "reason": result.reason,
+    }

@@ -1,9 +1,9 @@
-"""Build a data set: many different structures, labelled by an engine, split and ready to fit.
+"""Build a data set: many different structures, labelled by an engine and split for training.
 
-Each labelled candidate (see `streams`) is one row of an ASE database, written in one transaction.
-The data set is the first ones that succeeded, are sensible and have a bond graph that no earlier
-one has. A killed run loses the calculations in flight; the next run goes on with the same
-candidates, and nothing is calculated twice.
+Each labelled candidate (see `recipe.Stream`) is one row of an ASE database, written in one
+transaction. The data set consists of the first candidates that were evaluated successfully, are
+valid and have a new bond graph. If a run is killed, only the evaluations in flight are lost; the
+next run continues with the same candidates.
 """
 
 from __future__ import annotations
@@ -16,29 +16,24 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
-from nugget.dataset.recipe import Recipe
-from nugget.dataset.streams import FAILED, Stream, gathered_stream, generated_stream
+from nugget.dataset.recipe import FAILED, Recipe, Stream, gathered_stream, generated_stream
+from nugget.display import Progress
+from nugget.engines.engine_settings import EngineConfig
+from nugget.engines.outcome import Outcome
+from nugget.engines.queue import EvaluationQueue
 from nugget.errors import NuggetError
-from nugget.evaluation.config import EngineConfig
-from nugget.evaluation.outcome import Outcome
-from nugget.evaluation.queue import EvaluationQueue
-from nugget.structures.database import Database
-from nugget.structures.files import locked, replacing
+from nugget.storage.database import Database
+from nugget.storage.files import locked, read_sealed, replacing, write_sealed
 from nugget.structures.io import read_images, write_images
-from nugget.structures.sealed import read_sealed, write_sealed
 
 DATABASE, RECIPE, CANDIDATES = "dataset.db", "recipe.json", "candidates.extxyz"
 PARTS = ("train", "validation", "test")
-
-# So many failures and not one success: something is wrong with the engine, not with structures.
-_HOPELESS = 10
-
-Progress = Callable[[int, int], None]
+_HOPELESS = 10  # failures without a success, after which the engine itself must be at fault
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `build` made; plain data."""
+    """The result of `build` as plain data."""
 
     directory: str
     wanted: int
@@ -61,9 +56,9 @@ class Report:
 def build(
     directory: str | Path, recipe: Recipe, workers: int = 1, progress: Progress | None = None
 ) -> Report:
-    """Make the data set that `recipe` describes in `directory`, or go on with it.
+    """Build the data set that `recipe` describes in `directory`, or continue it.
 
-    Stop it at any moment and call it again: labels that were finished are kept. A larger `count`
+    It can be interrupted at any time and called again: finished labels are kept. A larger `count`
     extends a finished data set; any other change of the recipe is refused.
     """
     folder = Path(directory)
@@ -72,25 +67,21 @@ def build(
         _check(folder, recipe)
         streams = _streams(folder, recipe)
         database = Database(folder / DATABASE)
-        known = dict(map(_labelled, _rows(database)))
-        before = len(known)
+        labelled = dict(map(_labelled, _rows(database)))
+        before = len(labelled)
 
         def advance() -> None:
             if progress is not None:
                 progress(sum(len(s.accepted) for s in streams), recipe.count)
 
-        engine = EngineConfig(
-            name=recipe.engine,
-            options=recipe.options,
-            time_limit=recipe.time_limit,
-            relax_steps=recipe.relax_steps,
-        )
+        shared = {name: getattr(recipe, name) for name in ("options", "time_limit", "relax_steps")}
+        engine = EngineConfig(name=recipe.engine, **shared)
         with EvaluationQueue(engine, workers, directory=folder) as queue:
-            # Only now: a recipe that cannot work leaves nothing behind.
+            # Written only after the engine has started, so that an invalid recipe leaves no files.
             write_sealed(folder / RECIPE, recipe.to_dict())
             if not database.path.exists():
                 Database.create(database.path, {})
-            now = _work(streams, known, database, queue, advance)
+            now = _work(streams, labelled, database, queue, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
             _write(folder / f"{name}.extxyz", images)
@@ -110,55 +101,57 @@ def build(
 
 
 def read_recipe(directory: str | Path) -> Recipe:
-    """The recipe of a data set that was begun."""
+    """The recipe of an existing data set."""
     path = Path(directory) / RECIPE
     if not path.is_file():
         raise NuggetError(f"{directory} holds no data set ({RECIPE} is missing).")
-    return Recipe.from_dict(read_sealed(path, "bring it back from a copy, or begin anew elsewhere"))
+    return Recipe.from_dict(
+        read_sealed(path, "restore it from a copy, or start in another directory")
+    )
 
 
 def _work(
     streams: list[Stream],
-    known: dict[tuple[str, int], Atoms | str],
+    labelled: dict[tuple[str, int], Atoms | str],
     database: Database,
     queue: EvaluationQueue,
     advance: Callable[[], None],
 ) -> int:
-    """Label candidates until every stream has enough; the number of new labels."""
+    """Label candidates until every stream is complete; returns the number of new labels."""
     running: dict[int, tuple[Stream, int]] = {}
-    submitted = made = failed = 0
+    submitted = finished = failed = 0
     while True:
-        while len(queue) < queue.width and (found := _next(streams, known)) is not None:
-            stream, k, atoms = found
+        while len(queue) < queue.width and (following := _next(streams, labelled)) is not None:
+            stream, k, atoms = following
             running[submitted] = (stream, k)
             queue.submit(submitted, atoms)
             submitted += 1
         advance()
         if not running:
-            return made
+            return finished
         key, outcome = queue.next()
         stream, k = running.pop(key)
         _record(database, stream, k, outcome)
-        made += 1
+        finished += 1
         failed += not outcome.ok
-        if made == failed == _HOPELESS:
+        if finished == failed == _HOPELESS:
             raise NuggetError(
-                f"The engine failed {failed} times out of {made}, last with "
+                f"The engine failed {failed} times out of {finished}, last with "
                 f"{outcome.failure}: {outcome.reason}."
             )
         stream.take(k, outcome.atoms if outcome.ok else FAILED)
 
 
 def _next(
-    streams: list[Stream], known: dict[tuple[str, int], Atoms | str]
+    streams: list[Stream], labelled: dict[tuple[str, int], Atoms | str]
 ) -> tuple[Stream, int, Atoms] | None:
-    """A candidate that has no label yet, from the stream that is furthest behind."""
+    """The next candidate without a label, from the stream that is least complete."""
     for stream in sorted(streams, key=lambda s: len(s.accepted) / max(s.wanted, 1)):
-        while (found := stream.next()) is not None:
-            k, atoms = found
-            if (stream.name, k) not in known:
+        while (candidate := stream.next()) is not None:
+            k, atoms = candidate
+            if (stream.name, k) not in labelled:
                 return stream, k, atoms
-            stream.take(k, known[stream.name, k])
+            stream.take(k, labelled[stream.name, k])
     return None
 
 
@@ -170,19 +163,20 @@ def _record(database: Database, stream: Stream, k: int, outcome: Outcome) -> Non
         "seconds": outcome.seconds,
     }
     if outcome.failure is not None:
-        pairs["failure"] = outcome.failure
+        pairs["failure"] = outcome.failure.value  # plain text, for the digest of the row
     database.write(outcome.atoms, pairs, {"reason": outcome.reason})
 
 
 def _rows(database: Database) -> list[tuple[Atoms, dict[str, Any]]]:
-    """Structures and columns of all rows; none before the first label."""
+    """Structures and columns of all rows; none if there is no database yet."""
     if not database.path.exists():
         return []
     rows = [(atoms, pairs) for atoms, pairs, _ in database.rows()]
-    if not all(
-        {"stream", "candidate", "generator", "seconds"} <= pairs.keys() for _, pairs in rows
-    ):
-        raise NuggetError(f"{database.path} is not a data set's: columns are missing.")
+    columns = {"stream", "candidate", "generator", "seconds"}
+    if not all(columns <= pairs.keys() for _, pairs in rows):
+        raise NuggetError(
+            f"{database.path} is not the database of a data set: columns are missing."
+        )
     return rows
 
 
@@ -205,22 +199,22 @@ def _streams(folder: Path, recipe: Recipe) -> list[Stream]:
 
 
 def _candidates(folder: Path, recipe: Recipe) -> list[Atoms]:
-    """The structures of all sources, frozen at the first call: a search may still be growing."""
+    """The structures of all sources, copied at the first call because a search may still run."""
     path = folder / CANDIDATES
     if not (path.exists() and (folder / RECIPE).exists()):
-        found = [atoms for source in recipe.sources for atoms in read_images(source)]
+        images = [atoms for source in recipe.sources for atoms in read_images(source)]
         if recipe.formulas:
             wanted = {Atoms(formula).get_chemical_formula() for formula in recipe.formulas}
-            found = [atoms for atoms in found if atoms.get_chemical_formula() in wanted]
-        if not found:
+            images = [atoms for atoms in images if atoms.get_chemical_formula() in wanted]
+        if not images:
             raise NuggetError(f"No structure of {', '.join(recipe.sources)} has these formulas.")
-        bare = [Atoms(a.numbers, a.positions, cell=a.cell, pbc=a.pbc) for a in found]
+        bare = [Atoms(a.numbers, a.positions, cell=a.cell, pbc=a.pbc) for a in images]
         _write(path, bare)
     return read_images(path)
 
 
 def _split(recipe: Recipe, accepted: list[tuple[int, Atoms]]) -> dict[str, list[Atoms]]:
-    """Train, validation and test, at random but reproducibly, in shares of `recipe.split`."""
+    """A reproducible random split in the shares of `recipe.split`."""
     images = [atoms for _, atoms in accepted]
     order = np.random.default_rng([recipe.seed, 0, 0, 1]).permutation(len(images))
     ends = np.rint(np.cumsum(recipe.split) / sum(recipe.split) * len(images)).astype(int)
@@ -229,7 +223,7 @@ def _split(recipe: Recipe, accepted: list[tuple[int, Atoms]]) -> dict[str, list[
 
 
 def _write(path: Path, images: list[Atoms]) -> None:
-    """All or nothing; an empty part leaves no file."""
+    """Write the file completely or not at all; an empty part leaves no file."""
     if not images:
         path.unlink(missing_ok=True)
         return
@@ -238,21 +232,21 @@ def _write(path: Path, images: list[Atoms]) -> None:
 
 
 def _check(folder: Path, recipe: Recipe) -> None:
-    """A data set goes on with the recipe that it was begun with; only its count may grow."""
+    """Refuse another recipe than that of the data set, except for a larger count."""
     if not (folder / RECIPE).exists():
         for name in (DATABASE, *(f"{part}.extxyz" for part in PARTS)):
             if (folder / name).exists():
                 raise NuggetError(
-                    f"{folder / name} exists already, and is not of a data set with a recipe; "
+                    f"{folder / name} exists already and does not belong to a data set; "
                     "choose another directory with --out."
                 )
         return
     old = read_recipe(folder)
     if different := recipe.differs_from(old):
         raise NuggetError(
-            f"{folder} was begun with another {different[0]} ({getattr(old, different[0])}); "
+            f"{folder} was started with another {different[0]} ({getattr(old, different[0])}); "
             f"choose another directory with --out, or continue with "
             f"`nugget dataset --resume {folder}`."
         )
     if recipe.count < old.count:
-        raise NuggetError(f"{folder} was begun with count {old.count}; it can only grow.")
+        raise NuggetError(f"{folder} was started with count {old.count}; the count can only grow.")

@@ -1,1 +1,3 @@
 """Atomic environments as vectors, with the road back to positions."""
+
+from __future__ import annotations

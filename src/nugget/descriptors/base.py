@@ -1,23 +1,23 @@
-"""What a descriptor is: features of every atom's surroundings, and their derivatives.
+"""The contract of descriptors: features of every atom's local environment, and their derivatives.
 
 A descriptor is a frozen dataclass with `species`, `cutoff`, `n_features` and `compute`, which
-returns the features of a batch as `Environments`. A new descriptor may inherit `PairEnvironments`
-and write its Jacobian, pair by pair; everything else follows from that. `SOAP` shows how the
-backward pass is done without a Jacobian.
+returns the features of a batch as `Environments`. A new descriptor may derive its environments from
+`PairEnvironments` and write only the Jacobian, pair by pair. `SOAP` shows a backward pass without a
+Jacobian.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from ase import Atoms
 from ase.data import atomic_numbers, chemical_symbols
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats, Ints
 from nugget.structures.batch import Batch
 from nugget.structures.neighbours import Pairs
 
@@ -31,7 +31,7 @@ class Descriptor(Protocol):
 
     @property
     def cutoff(self) -> float:
-        """Radius of an environment in Å; features do not change where an atom crosses it."""
+        """Radius of an environment in Å; an atom that crosses it does not change the features."""
 
     @property
     def n_features(self) -> int:
@@ -46,8 +46,8 @@ class Descriptor(Protocol):
     ) -> Environments:
         """Features of every atom of every structure.
 
-        `pairs` may come from a Verlet list, which reaches further than the cutoff. With `strict`
-        False, atoms on top of each other are no error: `Environments.coincident` names them.
+        `pairs` may come from a Verlet list, which reaches further than the cutoff. Coincident atoms
+        are an error unless `strict` is False; `Environments.coincident` then names the structures.
         """
 
 
@@ -74,11 +74,11 @@ class Environments(Protocol):
 
     @property
     def has_coincident(self) -> bool:
-        """Whether two atoms of a structure sit on top of each other."""
+        """Whether a structure has coincident atoms."""
 
     @property
     def coincident(self) -> Ints:
-        """The structures where they do."""
+        """The structures with coincident atoms."""
 
     def pullback(self, grad: Floats) -> Floats:
         """Gradient of Σ grad·values by positions: (n, f) → (n, 3); a leading axis stays."""
@@ -90,12 +90,15 @@ class Environments(Protocol):
         """The environments of these structures alone."""
 
     def jacobian(self) -> Jacobian:
-        """Derivatives pair by pair; large: for learning from forces, not for predicting."""
+        """Derivatives pair by pair. Large; used to fit forces, not to predict."""
 
 
 @dataclass(frozen=True, eq=False)
 class Jacobian:
-    """How features of `centre` change when `neighbour` moves; minus that when `centre` moves."""
+    """Derivatives of the features of `centre` by the position of `neighbour`.
+
+    The derivative by the position of `centre` is the negative sum over its neighbours.
+    """
 
     centre: Ints  # (P,)
     neighbour: Ints  # (P,)
@@ -103,8 +106,33 @@ class Jacobian:
     values: Floats  # (P, 3, f)
 
 
+class EnvironmentsBase:
+    """What follows from `batch`, `values` and `_pull`, the backward pass of several gradients."""
+
+    @property
+    def owner(self: Any) -> Ints:
+        """Structure of each row (n,)."""
+        owner: Ints = self.batch.owner
+        return owner
+
+    def pullback(self, grad: Floats) -> Floats:
+        """Gradient of Σ grad·values by positions: (n, f) → (n, 3); a leading axis stays."""
+        return self.pullback_strain(grad)[0]
+
+    def pullback_strain(self: Any, grad: Floats) -> tuple[Floats, Floats]:
+        """Gradients by positions and by the strain of each structure, (n, 3) and (B, 3, 3)."""
+        single = grad.ndim == 2
+        stacked = np.ascontiguousarray(grad[None] if single else grad, dtype=np.float64)
+        if stacked.shape[1:] != self.values.shape:
+            raise NuggetError(
+                f"A gradient of shape {grad.shape} does not fit features of {self.values.shape}."
+            )
+        positions, strain = self._pull(stacked)
+        return (positions[0], strain[0]) if single else (positions, strain)
+
+
 @dataclass(frozen=True, eq=False)
-class PairEnvironments:
+class PairEnvironments(EnvironmentsBase):
     """Environments whose derivatives all follow from their Jacobian."""
 
     descriptor: Descriptor
@@ -119,27 +147,11 @@ class PairEnvironments:
         raise NotImplementedError
 
     @property
-    def owner(self) -> Ints:
-        """Structure of each row (n,)."""
-        return self.batch.owner
-
-    @property
     def coincident(self) -> Ints:
-        """Structures with atoms on top of each other: none, since `compute` refuses them."""
+        """Always empty, because `compute` refuses coincident atoms."""
         return np.zeros(0, dtype=np.int64)
 
-    def pullback(self, grad: Floats) -> Floats:
-        """Gradient of Σ grad·values by positions: (n, f) → (n, 3); a leading axis stays."""
-        return self.pullback_strain(grad)[0]
-
-    def pullback_strain(self, grad: Floats) -> tuple[Floats, Floats]:
-        """Gradients by positions and by the strain of each structure, (n, 3) and (B, 3, 3)."""
-        single = grad.ndim == 2
-        stacked = grad[None] if single else grad
-        if stacked.shape[1:] != self.values.shape:
-            raise NuggetError(
-                f"A gradient of shape {grad.shape} does not fit features of {self.values.shape}."
-            )
+    def _pull(self, stacked: Floats) -> tuple[Floats, Floats]:
         j = self.jacobian()
         along = np.einsum("rpf,pcf->rpc", stacked[:, j.centre], j.values)  # by the pair's vector
         positions = np.zeros((len(stacked), len(self.values), 3))
@@ -149,7 +161,7 @@ class PairEnvironments:
             np.subtract.at(positions[r], j.centre, pull)
             outer = pull[:, :, None] * j.vector[:, None, :]
             np.add.at(strain[r], self.owner[j.centre], outer)
-        return (positions[0], strain[0]) if single else (positions, strain)
+        return positions, strain
 
     def select(self, structures: Ints) -> Environments:
         """The environments of these structures alone, computed again."""
@@ -158,7 +170,7 @@ class PairEnvironments:
 
 
 def ordered_species(species: str | Sequence[str], owner: str) -> tuple[str, ...]:
-    """Chemical symbols without repetition, by atomic number; what is none is an error."""
+    """Unique chemical symbols by atomic number; anything else is an error."""
     symbols = (species,) if isinstance(species, str) else tuple(species)
     unknown = [s for s in symbols if s not in atomic_numbers or s == "X"]
     if unknown or not symbols:
@@ -174,15 +186,15 @@ def species_index(species: Sequence[str]) -> Ints:
 
 
 def central_species(batch: Batch, species: Sequence[str]) -> Ints:
-    """Species index of every atom of a batch (n,); an element that is not described is an error."""
-    found = species_index(species)[batch.numbers]
-    if (found < 0).any():
-        refuse_element(batch, int(np.argmax(found < 0)), species)
-    return found
+    """Species index of every atom of a batch (n,); other elements are an error."""
+    index = species_index(species)[batch.numbers]
+    if (index < 0).any():
+        refuse_element(batch, int(np.argmax(index < 0)), species)
+    return index
 
 
 def refuse_element(batch: Batch, atom: int, species: Sequence[str]) -> NoReturn:
-    """Raise the error about an atom whose element is not described."""
+    """Raise the error about an atom whose element is not among the species."""
     s = int(np.searchsorted(batch.offsets, atom, side="right")) - 1
     raise NuggetError(
         f"Structure {batch.first + s}, atom {atom - batch.offsets[s]}: element "

@@ -1,15 +1,13 @@
-"""Radial functions of SOAP: Gaussian-type orbitals against a smoothly cut atomic density."""
+"""Radial functions of SOAP: the overlap of Gaussian-type orbitals with a smoothly cut density."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import inv, sqrtm
 from scipy.special import gamma
 
 from nugget.errors import NuggetError
-
-Floats = NDArray[np.float64]
+from nugget.numerics.arrays import Floats
 
 
 def basis(cutoff: float, n_max: int, l_max: int) -> tuple[Floats, Floats]:
@@ -24,8 +22,8 @@ def basis(cutoff: float, n_max: int, l_max: int) -> tuple[Floats, Floats]:
         alpha[degree] = -np.log(1e-3 / r_n**degree) / r_n**2
         power = -degree - 1.5
         overlap = 0.5 * gamma(-power) * np.add.outer(alpha[degree], alpha[degree]) ** power
-        # S is nearly singular for large n_max: sqrtm(inv(S)), in this order, is what DScribe
-        # computes, and its round-off is part of the numbers that we agree with.
+        # S is nearly singular for large n_max. DScribe computes sqrtm(inv(S)) in this order, and
+        # agreement with it includes its round-off.
         root = sqrtm(inv(overlap))
         if np.iscomplexobj(root) or not np.isfinite(root).all():
             raise NuggetError(
@@ -61,7 +59,7 @@ def expansion(
 
 
 def weight(r: Floats, cutoff: float) -> tuple[Floats, Floats, Floats]:
-    """w(r) = [1 + 2(r/r_c)³ − 3(r/r_c)²]² and two derivatives: 1 at the centre, 0 at the cutoff."""
+    """w(r) = [1 + 2(r/r_c)³ − 3(r/r_c)²]², which falls from 1 to 0, and two derivatives."""
     x = r / cutoff
     u = 1 + 2 * x**3 - 3 * x**2
     du = 6 * (x**2 - x) / cutoff

@@ -1,4 +1,8 @@
-"""Smooth overlap of atomic positions: values as DScribe's, gradients by the adjoint method."""
+"""The SOAP descriptor (smooth overlap of atomic positions).
+
+Values follow DScribe's definition to 1e-12. Gradients are computed by the adjoint method, without a
+Jacobian. The compiled loops are in `soap_loops`.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,24 @@ from functools import cached_property
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget._compiled.simd import aligned
-from nugget.descriptors import _jacobian, _loops, radial
-from nugget.descriptors._basis import TOO_CLOSE
-from nugget.descriptors.base import Jacobian, ordered_species, refuse_element, species_index
+from nugget.descriptors import radial, soap_loops
+from nugget.descriptors.base import (
+    EnvironmentsBase,
+    Jacobian,
+    ordered_species,
+    refuse_element,
+    species_index,
+)
+from nugget.descriptors.soap_loops import TOO_CLOSE
 from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats, Ints
+from nugget.numerics.simd import aligned
 from nugget.registry import registered
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.neighbours import Pairs, find_pairs
 
 COMPRESSIONS = ("off", "mu1nu1", "mu2")
+
 # Knots of the radial tables per Å at sigma = 1: the interpolation error stays below 1e-11.
 _KNOTS = 25
 
@@ -28,19 +39,19 @@ _KNOTS = 25
 @registered("descriptor")
 @dataclass(frozen=True)
 class SOAP:
-    """Power-spectrum features of each atom's surroundings.
+    """Power spectrum of the atomic density around each atom.
 
     Parameters
     ----------
     species : chemical symbols that may occur; order does not matter (features are ordered by
         atomic number, as in DScribe).
-    cutoff : radius of an environment in Å; the density is taken smoothly to zero there.
-    n_max, l_max : numbers of radial functions and highest angular momentum. (3, 2) is quick,
-        (8, 6) resolves far more.
-    sigma : width of the Gaussian that stands for an atom, in Å.
+    cutoff : radius of an environment in Å; the density goes smoothly to zero there.
+    n_max, l_max : number of radial functions and highest angular momentum. (3, 2) is fast,
+        (8, 6) resolves far more detail.
+    sigma : width in Å of the Gaussian that represents an atom.
     compression : "off" has features for all pairs of elements. "mu1nu1" has products of each
-        element's density with the density of all: as many features per element, whatever the number
-        of elements. "mu2" has the density of all alone. Both as in DScribe.
+        element's density with the total density, so that the number of features grows linearly
+        with the number of elements. "mu2" uses the total density alone. All as in DScribe.
     """
 
     species: tuple[str, ...]
@@ -56,11 +67,13 @@ class SOAP:
             raise NuggetError(
                 f"SOAP compression={self.compression!r}: choose among {list(COMPRESSIONS)}."
             )
-        _in_range("cutoff", self.cutoff, 1.0, 50.0, " Å", open_low=True)
-        _in_range("sigma", self.sigma, 0.05, 10.0, " Å")
-        _in_range("n_max", self.n_max, 1, 20, "", whole=True)
-        _in_range("l_max", self.l_max, 0, 20, "", whole=True)
-        _ = self._tables  # a basis that cannot be made is refused here, not at first use
+        _in_range("cutoff", self.cutoff, 1 < self.cutoff <= 50, "number above 1.0 to 50.0 Å")
+        _in_range("sigma", self.sigma, 0.05 <= self.sigma <= 10, "number from 0.05 to 10.0 Å")
+        for name, low in (("n_max", 1), ("l_max", 0)):
+            value = getattr(self, name)
+            fits = low <= value <= 20 and int(value) == value
+            _in_range(name, value, fits, f"whole number from {low} to 20")
+        _ = self._tables  # raises here, not at first use, if the radial basis is singular
 
     @property
     def n_features(self) -> int:
@@ -80,30 +93,18 @@ class SOAP:
     ) -> Environments:
         """Features of every atom of every structure; `pairs` may come from a Verlet list.
 
-        Atoms on top of each other are an error, unless `strict` is False: then such pairs are left
-        out, and `Environments.coincident` tells which structures have them.
+        Coincident atoms are an error, unless `strict` is False: then such pairs are ignored, and
+        `Environments.coincident` names the structures that have them.
         """
         batch = as_batch(images)
         if pairs is None:
             pairs = find_pairs(batch, self.cutoff)
         t = self._tables
-        channels, unknown, c, close, values = _loops.forward(
-            batch.positions,
-            batch.numbers,
-            t.index,
-            pairs.i,
-            pairs.j,
-            pairs.shift,
-            t.radial,
-            t.centre,
-            t.norm,
-            float(self.cutoff),
-            t.degrees,
-            t.radials,
-            t.n_channels,
-            t.factor,
+        channels, unknown, c, close, values = soap_loops.forward(
+            batch.positions, batch.numbers, t.index, pairs.i, pairs.j, pairs.shift, t.radial,
+            t.centre, t.norm, float(self.cutoff), t.degrees, t.radials, t.n_channels, t.factor,
             t.blocks,
-        )
+        )  # fmt: skip
         if unknown >= 0:
             refuse_element(batch, unknown, self.species)
         if close >= 0 and strict:
@@ -113,7 +114,7 @@ class SOAP:
 
 
 @dataclass(frozen=True, eq=False)
-class Environments:
+class Environments(EnvironmentsBase):
     """Features of all atoms of a batch, and their backward pass to positions."""
 
     descriptor: SOAP
@@ -121,103 +122,60 @@ class Environments:
     pairs: Pairs
     species: Ints  # (n_env,) index of the central species
     values: Floats  # (n_env, f)
-    coefficients: Floats = field(repr=False)  # as in _loops
+    coefficients: Floats = field(repr=False)  # layout: see soap_loops
     channels: Ints = field(repr=False)  # (n_env,) density that each atom belongs to
     has_coincident: bool = False
 
     @property
-    def owner(self) -> Ints:
-        """Structure of each row, (n_env,)."""
-        return self.batch.owner
-
-    @property
     def coincident(self) -> Ints:
-        """Structures in which two atoms sit on top of each other."""
+        """Structures with coincident atoms."""
         p = self.pairs
         if not self.has_coincident:
             return np.zeros(0, dtype=np.int64)
-        found: Ints = _loops.coincident(self.batch.positions, p.offsets, p.i, p.j, p.shift)
-        return found
+        structures: Ints = soap_loops.coincident(self.batch.positions, p.offsets, p.i, p.j, p.shift)
+        return structures
 
-    def pullback(self, grad: Floats) -> Floats:
-        """Gradient of Σ grad·values by positions: (n_env, f) → (n_env, 3); a leading axis stays."""
-        return self.pullback_strain(grad)[0]
-
-    def pullback_strain(self, grad: Floats) -> tuple[Floats, Floats]:
-        """Gradients by positions and by the strain of each structure, (n_env, 3) and (B, 3, 3)."""
-        single = grad.ndim == 2
-        stacked = np.ascontiguousarray(grad[None] if single else grad, dtype=np.float64)
-        if stacked.shape[1:] != self.values.shape:
-            raise NuggetError(
-                f"A gradient of shape {grad.shape} does not fit features of {self.values.shape}."
-            )
-        soap, t = self.descriptor, self.descriptor._tables
-        positions, strain = _loops.backward(
-            stacked,
-            self.coefficients,
-            t.factor,
-            self.batch.positions,
-            self.channels,
-            self.batch.offsets,
-            self.pairs.offsets,
-            self.pairs.i,
-            self.pairs.j,
-            self.pairs.shift,
-            t.radial,
-            t.norm,
-            float(soap.cutoff),
-            t.degrees,
-            t.radials,
-            t.blocks,
-        )
-        return (positions[0], strain[0]) if single else (positions, strain)
+    def _pull(self, stacked: Floats) -> tuple[Floats, Floats]:
+        t, batch, p = self.descriptor._tables, self.batch, self.pairs
+        gradients: tuple[Floats, Floats] = soap_loops.backward(
+            stacked, self.coefficients, t.factor, batch.positions, self.channels, batch.offsets,
+            p.offsets, p.i, p.j, p.shift, t.radial, t.norm, float(self.descriptor.cutoff),
+            t.degrees, t.radials, t.blocks,
+        )  # fmt: skip
+        return gradients
 
     def select(self, structures: Ints) -> Environments:
         """The environments of these structures alone."""
         atoms = self.batch.atoms_of(structures)
         return Environments(
-            self.descriptor,
-            self.batch.select(structures),
-            self.pairs.select(self.batch, structures),
-            self.species[atoms],
-            self.values[atoms],
-            self.coefficients[atoms],
-            self.channels[atoms],
-        )
+            self.descriptor, self.batch.select(structures),
+            self.pairs.select(self.batch, structures), self.species[atoms], self.values[atoms],
+            self.coefficients[atoms], self.channels[atoms],
+        )  # fmt: skip
 
     def jacobian(self) -> Jacobian:
-        """∂x_centre/∂d of every directed pair: large; for fitting forces, not for predicting."""
-        soap, t = self.descriptor, self.descriptor._tables
-        return Jacobian(
-            *_jacobian.jacobian(
-                self.coefficients,
-                self.batch.positions,
-                self.channels,
-                self.pairs.i,
-                self.pairs.j,
-                self.pairs.shift,
-                t.radial,
-                t.norm,
-                t.feature,
-                t.factor,
-                float(soap.cutoff),
-                soap.n_max,
-                self.values.shape[1],
-            )
-        )
+        """∂x_centre/∂d of every directed pair. Large; used to fit forces, not to predict."""
+        soap, t, p = self.descriptor, self.descriptor._tables, self.pairs
+        pairs = soap_loops.jacobian(
+            self.coefficients, self.batch.positions, self.channels, p.i, p.j, p.shift, t.radial,
+            t.norm, t.feature, t.factor, float(soap.cutoff), soap.n_max, self.values.shape[1],
+        )  # fmt: skip
+        return Jacobian(*pairs)
 
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
+    """Everything that the compiled loops need and that depends on the settings alone."""
+
     radial: Floats  # polynomials, see radial.table
-    centre: Floats  # h_n0(0): what an atom adds to its own density
+    centre: Floats  # h_n0(0), the contribution of an atom to its own density
     norm: Floats  # normalisation of the harmonics, (lm,)
     factor: Floats  # π √(8/(2l+1)), (l,)
     degrees: tuple[int, ...]  # 0 … l_max
     radials: tuple[int, ...]  # 0 … n_max − 1
     feature: Ints  # (l, ν, ν') → index of the feature in DScribe's order, −1 if there is none
     index: Ints  # (119,) atomic number → channel, −1 if not described
-    groups: Ints | None  # (119,) atomic number → species index, where channels are others
+    groups: Ints | None  # (119,) atomic number → species index, if that is not the channel
     n_channels: int
     blocks: Ints  # (·, 2) channels whose products are features
 
@@ -268,23 +226,9 @@ def _harmonic_norms(l_max: int) -> Floats:
     return norm
 
 
-def _in_range(
-    name: str,
-    value: float,
-    low: float,
-    high: float,
-    unit: str,
-    *,
-    open_low: bool = False,
-    whole: bool = False,
-) -> None:
-    fits = (low < value if open_low else low <= value) and value <= high
-    if not fits or (whole and int(value) != value):
-        kind = "a whole number" if whole else "a number"
-        edge = "above" if open_low else "from"
-        raise NuggetError(
-            f"SOAP {name}={value!r} is out of range: give {kind} {edge} {low} to {high}{unit}."
-        )
+def _in_range(name: str, value: float, fits: bool, allowed: str) -> None:
+    if not fits:
+        raise NuggetError(f"SOAP {name}={value!r} is out of range: give a {allowed}.")
 
 
 def _refuse_coincident(batch: Batch, pairs: Pairs, p: int) -> None:

@@ -1,7 +1,7 @@
-"""New candidate structures: one way of making them per file.
+"""Generators of candidate structures, one per file.
 
-`base` holds the contract and what all generators share. A file of this folder with a class marked
-`@registered("generator")` is found by its name. Other packages add theirs under the entry-point
+`base` contains the contract and the base classes. A class marked `@registered("generator")` in a
+file of this folder can be named in settings. Other packages add generators under the entry-point
 group `nugget.generators`.
 """
 
@@ -9,31 +9,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from nugget.generators.base import BaseGenerator, Generator, Proposal, suits
-from nugget.generators.compositions import Compositions
-from nugget.generators.crystal import Crystal
-from nugget.generators.crystal_base import CrystalGenerator, CrystalProposal
+from nugget.generators.base import (
+    BaseGenerator,
+    CrystalGenerator,
+    CrystalProposal,
+    Generator,
+    Proposal,
+    suits,
+)
 from nugget.generators.mixer import Mixer
-from nugget.generators.problem import Failure, Problem
 from nugget.registry import make
+from nugget.systems.base import Failure
 
 
 def make_generator(name: str, **options: Any) -> Generator:
     """A generator by name: one of ours, or one that an installed package offers."""
-    made: Generator = make("generator", name, **options)
-    return made
+    generator: Generator = make("generator", name, **options)
+    return generator
 
 
 __all__ = [
     "BaseGenerator",
-    "Compositions",
-    "Crystal",
     "CrystalGenerator",
     "CrystalProposal",
     "Failure",
     "Generator",
     "Mixer",
-    "Problem",
     "Proposal",
     "make_generator",
     "suits",

@@ -1,17 +1,17 @@
-"""What a generator is, and what all of ours share.
+"""The contract of a generator, and the base classes of ours.
 
-`Generator` is the contract. `BaseGenerator` draws the parents, retries, builds and checks the
-structure and names its origin, so that a generator's file holds its proposal only:
+`Generator` is the contract. The base classes draw parents, repeat failed tries, build and check the
+structure, and record its origin. A generator's file contains only its proposal:
 
     @registered("generator")
     @dataclass(frozen=True, kw_only=True)
     class Shift(BaseGenerator):
         '''Moves one atom.'''
 
-        name: ClassVar[str] = "shift"
-        needs: ClassVar[int] = 1
+        name = "shift"
+        needs = 1
 
-        def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
+        def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
             [x] = parents
             x[-1] += rng.normal(size=3)
             yield Proposal(x)
@@ -27,40 +27,44 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats
-from nugget.generators.problem import Failure, Problem
+from nugget.numerics.arrays import Floats, Ints
+from nugget.systems.base import Failure, System
+from nugget.systems.crystal import Crystal
+from nugget.systems.placed_atoms import PlacedAtoms
 
 Rng = np.random.Generator
 
 
 class Generator(Protocol):
-    """Makes one new structure from random numbers and, for some, known structures.
+    """Generates one new structure from random numbers and, for some generators, from parents.
 
-    `name` is its name in settings, and `info["generator"]` of every structure that it makes.
-    `needs` is how many parents it takes; it draws them from the given pool and never changes them.
-    A call gives a valid structure (see `Problem`) or a `Failure` with a reason, after a bounded
-    number of tries. The same state of `rng` gives the same structure.
+    `name` is its name in settings, and `info["generator"]` of all its structures. `needs` is the
+    number of parents, which it draws from the given structures and never changes. A call returns a
+    valid structure (see `System.fault`) or, after a bounded number of tries, a `Failure` with a
+    reason. The same state of `rng` gives the same structure.
+
+    Generators of crystals have an attribute `variable_cell = True`, those of whole molecules
+    `whole_molecules = True`; both are False where they are missing.
     """
 
     name: ClassVar[str]
     needs: ClassVar[int]
 
-    def suits(self, problem: Any) -> bool:
-        """Whether it makes sense for this problem at all."""
+    def suits(self, system: Any) -> bool:
+        """Whether it can generate structures of this system; see also `suits` below."""
         ...
 
-    def __call__(self, rng: Rng, problem: Any, parents: Sequence[Atoms] = ()) -> Atoms | Failure:
-        """The problem is a `Problem`; a `Crystal` for generators with `variable_cell = True`."""
+    def __call__(self, rng: Rng, system: Any, parents: Sequence[Atoms] = ()) -> Atoms | Failure:
+        """A new structure of the system."""
         ...
 
 
-def suits(generator: Generator, problem: Any) -> bool:
-    """Whether a generator serves this problem: cells, molecules or atoms, and its own word."""
-    varies = bool(getattr(generator, "variable_cell", False))
-    whole = bool(getattr(generator, "whole_molecules", False))
-    if varies != bool(problem.variable_cell) or (not varies and whole != bool(problem.units)):
+def suits(generator: Generator, system: System) -> bool:
+    """Whether a generator serves this sort of system (atoms, molecules, cells) and suits it."""
+    sorts = ("variable_cell", "whole_molecules")
+    if any(getattr(generator, one, False) != getattr(system, one) for one in sorts):
         return False
-    return generator.suits(problem)
+    return generator.suits(system)
 
 
 @dataclass(frozen=True)
@@ -70,65 +74,115 @@ class Proposal:
     positions: Floats
     info: Mapping[str, str] = field(default_factory=dict)
 
+    def build(self, system: Any, generator: str) -> Atoms | Failure:
+        built: Atoms | Failure = system.build(self.positions, generator=generator, **self.info)
+        return built
+
+
+@dataclass(frozen=True)
+class CrystalProposal:
+    """A cell, fractional coordinates and atomic numbers; `info` goes to the structure's `info`."""
+
+    cell: Floats
+    points: Floats
+    numbers: Ints
+    info: Mapping[str, str] = field(default_factory=dict)
+
+    def build(self, system: Any, generator: str) -> Atoms | Failure:
+        built: Atoms | Failure = system.build(
+            self.cell, self.points, self.numbers, generator=generator, **self.info
+        )
+        return built
+
 
 Proposals = Iterator[Proposal | Failure]
+CrystalProposals = Iterator[CrystalProposal | Failure]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseGenerator(ABC):
-    """Takes the first valid structure that `propose` gives in up to `tries` tries."""
+class _TryingGenerator(ABC):
+    """Returns the first valid structure that `propose` yields in up to `tries` tries.
+
+    Tries are limited in number, not in time, so that a seed gives the same search on any machine.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[int] = 0
+    variable_cell: ClassVar[bool] = False
+    whole_molecules: ClassVar[bool] = False
     redraws: ClassVar[bool] = False  # whether every try draws its own parents
-    unsuited: ClassVar[str] = "it does not suit this problem"  # the reason when `suits` says no
-    idle: ClassVar[str] = "no tries were allowed"  # the reason when nothing at all was proposed
+    unsuited: ClassVar[str] = "it does not suit this system"  # the reason when `suits` is False
+    idle: ClassVar[str] = "no tries were allowed"  # the reason when nothing was proposed
 
     tries: int = 20
 
-    def suits(self, problem: Problem) -> bool:
+    def suits(self, system: Any) -> bool:
         return True
 
     @abstractmethod
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
-        """The candidates of one try, best first, or the reason why there is none.
+    def propose(self, rng: Rng, system: Any, parents: list[Any]) -> Any:
+        """Yield the candidates of one try, best first, or a `Failure`.
 
-        `parents` are copies of the positions of `needs` known structures and may be changed. All
-        random numbers are drawn before the first candidate is given.
+        `parents` are `needs` copies and may be changed. All random numbers are drawn before the
+        first candidate is yielded.
         """
 
-    def __call__(
-        self, rng: Rng, problem: Problem, parents: Sequence[Atoms] = ()
-    ) -> Atoms | Failure:
-        if not self.suits(problem):
+    @abstractmethod
+    def _prepare(self, system: Any, atoms: Atoms) -> Any:
+        """A parent as `propose` takes it, or a `Failure`."""
+
+    def __call__(self, rng: Rng, system: Any, parents: Sequence[Atoms] = ()) -> Atoms | Failure:
+        if not suits(self, system):
             return Failure(self.unsuited)
-        chosen: list[Floats] | Failure | None = None
+        chosen: list[Any] | Failure | None = None
         result: Atoms | Failure = Failure(self.idle)
         for _ in range(self.tries):
             if chosen is None or self.redraws:
-                chosen = draw_parents(rng, problem, parents, self.needs)
+                chosen = self._draw_parents(rng, system, parents)
             if isinstance(chosen, Failure):
                 return chosen
-            for proposal in self.propose(rng, problem, [x.copy() for x in chosen]):
+            for proposal in self.propose(rng, system, [parent.copy() for parent in chosen]):
                 if isinstance(proposal, Failure):
                     result = proposal
                     continue
-                result = problem.build(proposal.positions, generator=self.name, **proposal.info)
+                result = proposal.build(system, self.name)
                 if isinstance(result, Atoms):
                     return result
         return result
 
+    def _draw_parents(self, rng: Rng, system: Any, parents: Sequence[Atoms]) -> list[Any] | Failure:
+        """Different parents out of those given."""
+        if self.needs == 0:
+            return []
+        if len(parents) < self.needs:
+            return Failure(f"needs {self.needs} parents, there are {len(parents)}")
+        rows = rng.choice(len(parents), size=self.needs, replace=False)
+        prepared = [self._prepare(system, parents[k]) for k in rows]
+        return next((one for one in prepared if isinstance(one, Failure)), prepared)
 
-def draw_parents(
-    rng: Rng, problem: Problem, parents: Sequence[Atoms], n: int
-) -> list[Floats] | Failure:
-    """Positions of n different parents out of the pool."""
-    if n == 0:
-        return []
-    if len(parents) < n:
-        return Failure(f"needs {n} known structures, there are {len(parents)}")
-    chosen = [parents[k] for k in rng.choice(len(parents), size=n, replace=False)]
-    for atoms in chosen:
-        if not np.array_equal(atoms.numbers, problem.numbers):
-            return Failure("a parent's atoms are not those of the problem, in the same order")
-    return [atoms.positions for atoms in chosen]
+
+class BaseGenerator(_TryingGenerator):
+    """Base class of generators for `PlacedAtoms`; parents are positions."""
+
+    @abstractmethod
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
+        """Yield the candidates of one try, best first, or a `Failure`."""
+
+    def _prepare(self, system: PlacedAtoms, atoms: Atoms) -> Floats | Failure:
+        if not np.array_equal(atoms.numbers, system.numbers):
+            return Failure("a parent's atoms are not those of the system, in the same order")
+        return atoms.positions
+
+
+class CrystalGenerator(_TryingGenerator):
+    """Base class of generators for `Crystal`; parents are structures."""
+
+    variable_cell = True
+    redraws = True
+
+    @abstractmethod
+    def propose(self, rng: Rng, system: Crystal, parents: list[Atoms]) -> CrystalProposals:
+        """Yield the candidates of one try, best first, or a `Failure`."""
+
+    def _prepare(self, system: Crystal, atoms: Atoms) -> Atoms:
+        return atoms

@@ -1,17 +1,16 @@
-"""Copies: a part of a cluster is repeated by a mirror plane or a rotation axis."""
+"""Symmetric copies: part of a cluster is repeated by a mirror plane or a rotation axis."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
-from nugget.generators.problem import Problem
-from nugget.generators.sampling import rotation
+from nugget.generators.placement import rotation
+from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
+from nugget.systems.placed_atoms import PlacedAtoms
 
 _MIRROR = 1
 
@@ -19,40 +18,40 @@ _MIRROR = 1
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class Copies(BaseGenerator):
-    """Half of a known cluster and its mirror image, or a wedge of it and that wedge turned.
+    """Half of a parent and its mirror image, or a wedge of it and rotated copies of the wedge.
 
-    Planes and axes are suggested by the atoms: where a cluster has begun to be symmetric, this
-    completes it. Atoms that are left over come to lie in the plane or on the axis. Parts that
-    collide are moved apart by up to 0.3 bond lengths.
+    Planes and axes are drawn through atoms, so that a partly symmetric cluster can become fully
+    symmetric. Surplus atoms are moved into the plane or onto the axis. Parts that overlap are moved
+    apart by up to 0.3 bond lengths.
     """
 
-    name: ClassVar[str] = "copies"
-    needs: ClassVar[int] = 1
-    unsuited: ClassVar[str] = "only a free cluster of four or more atoms has parts to copy"
+    name = "copies"
+    needs = 1
+    unsuited = "only a free cluster of four or more atoms has parts to copy"
     largest: int = 5  # fold of an axis
 
-    def suits(self, problem: Problem) -> bool:
-        return problem.free and len(problem.symbols) > 3
+    def suits(self, system: PlacedAtoms) -> bool:
+        return system.free and len(system.symbols) > 3
 
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
         x = parents[0] - parents[0].mean(axis=0)
         fold = int(rng.integers(_MIRROR, self.largest + 1))
         axis = _suggested_axis(rng, x, fold)
         start = rng.uniform(0.0, 2 * np.pi)
         images = _operations(axis, fold)
-        part, rest, outward = _divide(x, problem.numbers, axis, fold, start)
+        part, rest, outward = _divide(x, system.numbers, axis, fold, start)
         across = x[rest] - (x[rest] @ axis)[:, None] * axis
         between = across if fold == _MIRROR else x[rest] - across  # in the plane, or on the axis
         for gap in (0.0, 0.15, 0.3):
-            made = x.copy()
-            made[rest] = between
+            copied = x.copy()
+            copied[rest] = between
             for atoms, image in zip(part, images, strict=True):
-                made[atoms] = (x[part[0]] + gap * problem.bond * outward) @ image.T
-            yield Proposal(made)
+                copied[atoms] = (x[part[0]] + gap * system.bond * outward) @ image.T
+            yield Proposal(copied)
 
 
 def _suggested_axis(rng: Rng, x: Floats, fold: int) -> Floats:
-    """A plane's normal joins two atoms; an axis passes through an atom or between a few."""
+    """The normal of a plane connects two atoms; an axis passes through the mean of one to three."""
     chosen = x[rng.choice(len(x), size=2 if fold == _MIRROR else int(rng.integers(1, 4)))]
     axis = chosen[0] - chosen[1] if fold == _MIRROR else chosen.sum(axis=0)
     axis = axis + rng.normal(scale=0.05, size=3)  # never exactly zero
@@ -60,7 +59,7 @@ def _suggested_axis(rng: Rng, x: Floats, fold: int) -> Floats:
 
 
 def _operations(axis: Floats, fold: int) -> list[Floats]:
-    """The identity first; then the reflection, or all turns about the axis."""
+    """The identity, then the reflection or the rotations about the axis."""
     if fold == _MIRROR:
         return [np.eye(3), np.eye(3) - 2.0 * np.outer(axis, axis)]
     return [rotation(axis, 2 * np.pi * k / fold) for k in range(fold)]
@@ -69,10 +68,10 @@ def _operations(axis: Floats, fold: int) -> list[Floats]:
 def _divide(
     x: Floats, numbers: Ints, axis: Floats, fold: int, start: float
 ) -> tuple[list[Ints], Ints, Floats]:
-    """The atoms to copy and those that become their images; the rest; where the part lies.
+    """The copied atoms and those that become their images, the surplus, and the part's direction.
 
-    Of each element as many atoms are copied as fit; the rest are those nearest to the
-    plane or axis.
+    Of each element, the largest possible number of atoms is copied; the surplus atoms are those
+    nearest to the plane or axis.
     """
     count = max(fold, 2)
     height = x @ axis

@@ -1,36 +1,30 @@
-"""Permutation in crystals: exchange atoms of different elements."""
+"""Crystal permutation: exchange atoms of different elements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ase import Atoms
 
-from nugget.generators.base import Rng
-from nugget.generators.crystal import Crystal
-from nugget.generators.crystal_base import (
-    CrystalGenerator,
-    CrystalProposal,
-    CrystalProposals,
-    parts_of,
-)
+from nugget.generators.base import CrystalGenerator, CrystalProposal, CrystalProposals, Rng
 from nugget.registry import registered
+from nugget.structures.geometry import parts_of
+from nugget.systems.crystal import Crystal
 
 
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class CrystalPermutation(CrystalGenerator):
-    """Any other arrangement of the elements on a parent's sites."""
+    """A random arrangement of the elements on the parent's sites, or a single exchange."""
 
-    name: ClassVar[str] = "crystal_permutation"
-    needs: ClassVar[int] = 1
-    unsuited: ClassVar[str] = "there is only one element"
+    name = "crystal_permutation"
+    needs = 1
+    unsuited = "there is only one element"
 
-    def fits(self, problem: Crystal) -> bool:
-        return len(problem.count) > 1
+    def suits(self, system: Crystal) -> bool:
+        return len(system.count) > 1
 
-    def propose(self, rng: Rng, problem: Crystal, parents: list[Atoms]) -> CrystalProposals:
+    def propose(self, rng: Rng, system: Crystal, parents: list[Atoms]) -> CrystalProposals:
         cell, points, numbers = parts_of(parents[0])
         shuffled = rng.permutation(numbers)
         if rng.random() < 0.5:  # a single exchange

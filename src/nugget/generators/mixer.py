@@ -1,4 +1,4 @@
-"""A mixture of generators whose weights follow what has worked."""
+"""A random choice between generators, with weights that follow their success."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.generators.base import Generator, suits
-from nugget.generators.crystal import Crystal
-from nugget.generators.problem import Failure, Problem
+from nugget.numerics.arrays import Floats
+from nugget.systems.base import Failure, System
 
 
 class Mixer:
-    """Chooses generators at random; `credit` tells it how well their structures did.
+    """Chooses generators at random; `credit` reports how successful their structures were.
 
-    The weight of a generator is w_k (s_k + 1)/(t_k + 2): its starting weight times the estimated
-    chance that it succeeds, with s and t counts of successes and trials that fade by `memory` with
-    each credit. A share `floor` of all choices ignores this, so that no generator dies out.
+    The weight of a generator is w_k (s_k + 1)/(t_k + 2), its initial weight times the estimated
+    probability of success. s and t count successes and trials; both decay by `memory` with each
+    credit. A share `floor` of all choices uses the initial weights, so that every generator remains
+    in use.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Mixer:
                 f"and weights for {stray or 'them'}."
             )
         if not 0 < floor <= 1 or not 0 < memory <= 1:
-            raise NuggetError("A mixer's floor and memory lie above 0 and up to 1.")
+            raise NuggetError("The floor and the memory of a mixer must be above 0 and at most 1.")
         self.generators = {g.name: g for g in generators}
         self.weights = np.array([float(weights.get(n, 1.0)) for n in names])
         if (self.weights < 0).any() or not self.weights.any():
-            raise NuggetError("A mixer's weights are positive, or 0 for what is not to be used.")
+            raise NuggetError("The weights of generators must be 0 or more, and one positive.")
         self.floor, self.memory = floor, memory
         self.trials, self.successes = np.zeros(len(names)), np.zeros(len(names))
 
@@ -50,15 +50,15 @@ class Mixer:
     def names(self) -> list[str]:
         return list(self.generators)
 
-    def probabilities(self, problem: Problem | Crystal, n_parents: int) -> Floats:
-        """Chances of the generators, 0 for those that do not suit or lack parents."""
+    def probabilities(self, system: System, n_parents: int) -> Floats:
+        """Probabilities of the generators, 0 for those that do not suit or need more parents."""
         usable = np.array(
-            [suits(g, problem) and g.needs <= n_parents for g in self.generators.values()]
+            [suits(g, system) and g.needs <= n_parents for g in self.generators.values()]
         )
         base = self.weights * usable
         if not base.any():
             raise NuggetError(
-                f"None of the generators {self.names} can start with {n_parents} known structures; "
+                f"None of the generators {self.names} can start with {n_parents} parents; "
                 "add one that needs no parents, such as random_cluster, random_placement or "
                 "random_crystal."
             )
@@ -68,16 +68,16 @@ class Mixer:
         )
 
     def __call__(
-        self, rng: np.random.Generator, problem: Problem | Crystal, parents: Sequence[Atoms] = (),
+        self, rng: np.random.Generator, system: System, parents: Sequence[Atoms] = (),
         tries: int = 10,
     ) -> Atoms | Failure:  # fmt: skip
         """One structure; after a failure another generator is drawn, up to `tries` times."""
-        problem, parents = problem.drawn(rng, parents)
-        p = self.probabilities(problem, len(parents))
+        system, parents = system.draw_target(rng, parents)
+        p = self.probabilities(system, len(parents))
         reasons = []
         for _ in range(tries):
             name = self.names[int(rng.choice(len(p), p=p))]
-            result = self.generators[name](rng, problem, parents)
+            result = self.generators[name](rng, system, parents)
             match result:
                 case Failure(reason):
                     reasons.append(f"{name}: {reason}")
@@ -86,7 +86,7 @@ class Mixer:
         return Failure("; ".join(dict.fromkeys(reasons)))
 
     def credit(self, name: str, success: float) -> None:
-        """One structure of this generator was tried; `success` from 0 (useless) to 1 (a find)."""
+        """Record the success of one structure of this generator, from 0 (none) to 1."""
         if name not in self.generators or not 0.0 <= success <= 1.0:
             raise NuggetError(
                 f"Credit {success!r} for {name!r}: use 0 to 1 and one of {self.names}."

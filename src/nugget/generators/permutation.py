@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from nugget._compiled.arrays import Floats
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
-from nugget.generators.problem import Problem
+from nugget.numerics.arrays import Floats
 from nugget.registry import registered
+from nugget.systems.placed_atoms import PlacedAtoms
 
 
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class Permutation(BaseGenerator):
-    """One to `most` pairs of unlike placed atoms change places (small numbers more often)."""
+    """Exchanges one to `most` pairs of placed atoms of different elements, mostly few."""
 
-    name: ClassVar[str] = "permutation"
-    needs: ClassVar[int] = 1
-    unsuited: ClassVar[str] = "there is only one element to place"
+    name = "permutation"
+    needs = 1
+    unsuited = "there is only one element to place"
     most: int = 5
 
-    def suits(self, problem: Problem) -> bool:
-        return len(set(problem.symbols)) > 1
+    def suits(self, system: PlacedAtoms) -> bool:
+        return len(set(system.symbols)) > 1
 
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
         [x] = parents
-        numbers = problem.numbers
+        numbers = system.numbers
         moved: set[int] = set()
         for _ in range(min(int(rng.geometric(0.5)), self.most)):
-            here = [k for k in range(problem.n_fixed, len(x)) if k not in moved]
+            here = [k for k in range(system.n_fixed, len(x)) if k not in moved]
             if len({numbers[k] for k in here}) < 2:
                 break
             i = int(rng.choice(here))

@@ -1,4 +1,4 @@
-"""Point groups as sets of 3×3 matrices, and the kinds of orbits that atoms can form under them."""
+"""Point groups as sets of 3×3 matrices, their orbits, and random sums of orbits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
-from nugget.generators.sampling import rotation
+from nugget.generators.placement import directions, rotation
+from nugget.numerics.arrays import Floats, Ints
 
 X, Y, Z = np.eye(3)
 DIAGONAL = np.ones(3) / np.sqrt(3)
@@ -80,7 +80,7 @@ def operations(name: str) -> Floats:
 
 @dataclass(frozen=True)
 class Orbit:
-    """One kind of position: points of a fixed subspace, and the operations that copy them.
+    """A kind of position: points of an invariant subspace, and the operations that copy them.
 
     `basis` (rank, 3) spans the subspace (rank 0: the centre, 1: an axis, 2: a mirror plane, 3: any
     point) and `copies` (size, 3, 3) are the operations that give its distinct images.
@@ -100,10 +100,11 @@ class Orbit:
 
 @cache
 def orbits(name: str) -> tuple[Orbit, ...]:
-    """Every kind of orbit of a group, one per class of equivalent subspaces."""
+    """All kinds of orbits of a group, one per class of equivalent subspaces."""
     ops = operations(name)
-    # The mean over the powers of g projects on the space that g leaves alone; the mean over the
-    # whole group on the space that everything leaves alone (the centre, or the axis of a C_n).
+    # The mean over the powers of g projects on the subspace that is invariant under g; the mean
+    # over the whole group, on the subspace that is invariant under all operations (the centre, or
+    # the axis of a C_n).
     projectors = [ops.mean(axis=0)]
     for g in ops:
         power, total, order = g, g.copy(), 1
@@ -112,7 +113,7 @@ def orbits(name: str) -> tuple[Orbit, ...]:
             total += power
             order += 1
         projectors.append(total / order)
-    found: list[Orbit] = []
+    kinds: list[Orbit] = []
     seen: list[Floats] = []
     generic = np.array([0.36, 0.48, 0.8]) + np.array([0.11, -0.07, 0.03])
     for p in _distinct(np.array(projectors)):
@@ -124,5 +125,59 @@ def orbits(name: str) -> tuple[Orbit, ...]:
         point = p @ generic
         images = np.round(ops @ point, 6) + 0.0
         _, first = np.unique(images, axis=0, return_index=True)
-        found.append(Orbit(basis, np.ascontiguousarray(ops[np.sort(first)])))
-    return tuple(found)
+        kinds.append(Orbit(basis, np.ascontiguousarray(ops[np.sort(first)])))
+    return tuple(kinds)
+
+
+@cache
+def reachable(sizes: tuple[int, ...], n: int) -> tuple[bool, ...]:
+    """Which numbers up to n are sums of the given sizes."""
+    ok = [True] + [False] * n
+    for k in range(1, n + 1):
+        ok[k] = any(s <= k and ok[k - s] for s in sizes)
+    return tuple(ok)
+
+
+Plan = list[tuple[int, Orbit]]
+
+
+def plan_orbits(rng: np.random.Generator, numbers: Ints, kinds: tuple[Orbit, ...]) -> Plan | None:
+    """Random orbits that together have the composition, as (atomic number, orbit); else None."""
+    many = [o for o in kinds if o.rank > 0]
+    sizes = tuple(o.size for o in many)
+    elements, counts = np.unique(numbers, return_counts=True)
+    ok = reachable(sizes, int(counts.max()))
+    centres: list[int | None] = [None] if all(ok[n] for n in counts) else []
+    if len(many) < len(kinds):
+        for s, n in enumerate(counts):
+            if all(ok[m - (t == s)] for t, m in enumerate(counts)) and n > 0:
+                centres.append(s)
+    if not centres:
+        return None
+    centre = centres[int(rng.integers(len(centres)))]
+    plan: Plan = []
+    for s, (z, n) in enumerate(zip(elements, counts, strict=True)):
+        left = int(n)
+        if s == centre:
+            plan.append((int(z), next(o for o in kinds if o.rank == 0)))
+            left -= 1
+        while left:
+            fits = [o for o in many if o.size <= left and ok[left - o.size]]
+            # The weight is the number of free coordinates: such structures are more numerous.
+            tickets = [o for o in fits for _ in range(o.rank)]
+            orbit = tickets[int(rng.integers(len(tickets)))]
+            plan.append((int(z), orbit))
+            left -= orbit.size
+    return plan
+
+
+def sample_points(rng: np.random.Generator, orbit: Orbit, n: int, radius: float) -> Floats:
+    """n points of the orbit's subspace, uniform within the radius."""
+    if orbit.rank == 0:
+        return np.zeros((n, 3))
+    if orbit.rank == 3:
+        v = directions(rng, n)
+    else:
+        v = rng.normal(size=(n, orbit.rank))
+        v = (v / np.linalg.norm(v, axis=1, keepdims=True)) @ orbit.basis
+    return v * (radius * rng.random((n, 1)) ** (1 / orbit.rank))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
-from nugget.generators.filling import fill_ball
-from nugget.generators.problem import Failure, Problem
+from nugget.generators.placement import fill_ball
+from nugget.numerics.arrays import Floats
 from nugget.registry import registered
+from nugget.systems.base import Failure
+from nugget.systems.placed_atoms import PlacedAtoms
 
 
 @registered("generator")
@@ -19,22 +19,20 @@ from nugget.registry import registered
 class RandomCluster(BaseGenerator):
     """Atoms in random order, uniform in an ellipsoid of random shape.
 
-    `stretch` is the spread of the logarithms of the axes: 0 gives round clusters only, larger
-    values flat and long ones too.
+    `stretch` is the standard deviation of the logarithms of the axes: 0 gives round clusters only,
+    larger values also flat and elongated ones.
     """
 
-    name: ClassVar[str] = "random_cluster"
-    unsuited: ClassVar[str] = "there is a template or a cell, so this is no free cluster"
+    name = "random_cluster"
+    unsuited = "only a free cluster has no template and no cell"
     stretch: float = 0.25
 
-    def suits(self, problem: Problem) -> bool:
-        return problem.free
+    def suits(self, system: PlacedAtoms) -> bool:
+        return system.free
 
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
-        x, present = problem.start()
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
+        x, present = system.start()
         log = self.stretch * rng.normal(size=3)
         order = rng.permutation(len(x))
-        if fill_ball(rng, problem, x, present, order, np.zeros(3), np.exp(log - log.mean())):
-            yield Proposal(x)
-        else:
-            yield Failure("the atoms did not fit into the ball")
+        fits = fill_ball(rng, system, x, present, order, np.zeros(3), np.exp(log - log.mean()))
+        yield Proposal(x) if fits else Failure("the atoms did not fit into the ball")

@@ -1,34 +1,26 @@
-"""Random crystals: a random cell, atoms one after the other where there is room."""
+"""Random crystals: a random cell with atoms placed one by one at random."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from ase import Atoms
 from ase.geometry import minkowski_reduce
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget.generators.base import Rng
-from nugget.generators.crystal import Crystal
-from nugget.generators.crystal_base import (
-    CrystalGenerator,
-    CrystalProposal,
-    CrystalProposals,
-    random_cell,
-)
+from nugget.generators.base import CrystalGenerator, CrystalProposal, CrystalProposals, Rng
+from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
-from nugget.structures.bonds import radii_of
-from nugget.structures.cells import distances
+from nugget.structures.geometry import distances, radii_of, random_cell
+from nugget.systems.crystal import Crystal
 
-POINTS = 24  # places tried for each atom
+POINTS = 24  # positions tried for each atom
 
 
-def place(rng: Rng, problem: Crystal, cell: Floats, numbers: Ints, points: Floats) -> Floats:
-    """Fractional coordinates of `numbers`, of which the first are at `points` already.
+def place(rng: Rng, system: Crystal, cell: Floats, numbers: Ints, points: Floats) -> Floats:
+    """Fractional coordinates of `numbers`, of which the first are at `points`.
 
-    An atom takes the first of some random places with room, or else the one with most room.
+    Each atom takes the first random position that is valid, or else the one with the most room.
     """
     radii = radii_of(numbers)
     out = np.empty((len(numbers), 3))
@@ -39,7 +31,7 @@ def place(rng: Rng, problem: Crystal, cell: Floats, numbers: Ints, points: Float
             out[0] = places[0]
             continue
         apart = distances(places, out[:k], cell)
-        room = (apart / (radii[k] + radii[:k])).min(axis=1) / problem.min_ratio
+        room = (apart / (radii[k] + radii[:k])).min(axis=1) / system.min_ratio
         fits = np.flatnonzero(room >= 1.0)
         out[k] = places[fits[0] if len(fits) else int(np.argmax(room))]
     return out
@@ -48,14 +40,14 @@ def place(rng: Rng, problem: Crystal, cell: Floats, numbers: Ints, points: Float
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class RandomCrystal(CrystalGenerator):
-    """A cell of random shape and sensible volume with atoms at random places."""
+    """A cell of random shape and volume with atoms at random positions."""
 
-    name: ClassVar[str] = "random_crystal"
+    name = "random_crystal"
 
-    def propose(self, rng: Rng, problem: Crystal, parents: list[Atoms]) -> CrystalProposals:
-        numbers = problem.numbers_of(problem.draw_units(rng))
-        cell = random_cell(rng, problem.draw_volume(rng, len(numbers)))
+    def propose(self, rng: Rng, system: Crystal, parents: list[Atoms]) -> CrystalProposals:
+        numbers = system.numbers_of(system.draw_units(rng))
+        cell = random_cell(rng, system.draw_volume(rng, len(numbers)))
         cell = np.asarray(minkowski_reduce(cell)[0])
         order = rng.permutation(len(numbers))
-        points = place(rng, problem, cell, numbers[order], np.zeros((0, 3)))
+        points = place(rng, system, cell, numbers[order], np.zeros((0, 3)))
         yield CrystalProposal(cell, points, numbers[order])

@@ -1,29 +1,31 @@
-"""Whole molecules at random places and in random orientations, each in contact with the others."""
+"""Molecules at random positions and in random orientations, each in contact with another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Bools, Floats
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
-from nugget.generators.molecules import Unit
-from nugget.generators.problem import Failure, Problem
-from nugget.generators.sampling import directions, random_rotation
+from nugget.generators.placement import directions, random_rotation
+from nugget.numerics.arrays import Bools, Floats
 from nugget.registry import registered
+from nugget.systems.base import Failure
+from nugget.systems.molecules import Unit
+from nugget.systems.placed_atoms import PlacedAtoms
 
-_TRIES = 30  # directions from which a molecule is brought near
-_NEAR, _FAR, _STEP = 1.0, 9.0, 0.2  # Å; the distances from its host that are tried
+_TRIES = 30  # directions in which a molecule is placed
+_NEAR, _FAR, _STEP = 1.0, 9.0, 0.2  # Å; distances from its host that are tried
 
 
-def dock(rng: Rng, problem: Problem, unit: Unit, shape: Floats, x: Floats, present: Bools) -> bool:
-    """Put a unit of this shape beside something present, as near as it may be; False if it fails.
+def dock(
+    rng: Rng, system: PlacedAtoms, unit: Unit, shape: Floats, x: Floats, present: Bools
+) -> bool:
+    """Place a unit of this shape next to a present atom, at the shortest valid distance.
 
-    `x` and `present` are changed in place.
+    `x` and `present` are changed in place. Returns False if there is no room.
     """
-    own, rules = problem.n_fixed + unit.atoms, problem.rules
+    own, rules = system.n_fixed + unit.atoms, system.rules
     hosts = np.flatnonzero(present)
     for direction in directions(rng, _TRIES):
         turned = shape @ random_rotation(rng).T
@@ -33,31 +35,27 @@ def dock(rng: Rng, problem: Problem, unit: Unit, shape: Floats, x: Floats, prese
             clear, touches = rules.has_room(own, at, x, present)
             if not clear:
                 continue
-            if touches and (problem.free or problem.region is None or all_inside(problem, at)):
+            region = None if system.free else system.region
+            if touches and (region is None or region.inside(at).all()):
                 x[own], present[own] = at, True
                 return True
             break
     return False
 
 
-def all_inside(problem: Problem, at: Floats) -> bool:
-    """Are all these atoms in the problem's region?"""
-    return problem.region is None or bool(problem.region.inside(at).all())
-
-
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class RandomMolecules(BaseGenerator):
-    """Molecules in random order; each is brought to a random one that is there until they touch."""
+    """Molecules in random order, each placed in contact with a random one that is present."""
 
-    name: ClassVar[str] = "random_molecules"
-    whole_molecules: ClassVar[bool] = True
+    name = "random_molecules"
+    whole_molecules = True
 
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
-        x, present = problem.start()
-        for k in rng.permutation(len(problem.units)):
-            unit = problem.units[k]
-            if not dock(rng, problem, unit, unit.shape, x, present):
-                yield Failure("no room was found for a molecule")
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
+        x, present = system.start()
+        for k in rng.permutation(len(system.units)):
+            unit = system.units[k]
+            if not dock(rng, system, unit, unit.shape, x, present):
+                yield Failure("there was no room for a molecule")
                 return
         yield Proposal(x)

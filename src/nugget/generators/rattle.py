@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
-from nugget.generators.problem import Problem
-from nugget.generators.sampling import in_ball
+from nugget.generators.placement import in_ball
+from nugget.numerics.arrays import Floats
 from nugget.registry import registered
+from nugget.systems.placed_atoms import PlacedAtoms
 
-CHUNK = 16  # places tried for each atom
+CHUNK = 16  # positions tried for each atom
 
 
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class Rattle(BaseGenerator):
-    """Each of a random share of the placed atoms moves within a ball.
+    """Moves a random share of the placed atoms within a ball.
 
-    The ball's radius is drawn between `smallest` and `largest` (in bond lengths), the share between
-    `share` and 1, anew for every structure: small and large disturbances both come up.
+    For each structure the radius is drawn between `smallest` and `largest` bond lengths, the share
+    between `share` and 1, so that perturbations are small and large.
     """
 
-    name: ClassVar[str] = "rattle"
-    needs: ClassVar[int] = 1
+    name = "rattle"
+    needs = 1
     smallest: float = 0.1
     largest: float = 0.8
     share: float = 0.2
 
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
         [x] = parents
-        n = len(problem.symbols)
+        n = len(system.symbols)
         present = np.ones(len(x), dtype=bool)
-        radius = problem.bond * rng.uniform(self.smallest, self.largest)
+        radius = system.bond * rng.uniform(self.smallest, self.largest)
         count = max(1, round(n * rng.uniform(self.share, 1.0)))
-        movers = problem.n_fixed + rng.permutation(n)[:count]
+        movers = system.n_fixed + rng.permutation(n)[:count]
         shifts = in_ball(rng, CHUNK * count, radius).reshape(count, CHUNK, 3)
         for i, shift in zip(movers, shifts, strict=True):
             points = x[i] + shift
-            k = problem.fit(points, int(i), x, present, min(1, len(x) - 1))
+            k = system.fit(points, int(i), x, present, min(1, len(x) - 1))
             if k >= 0:
                 x[i] = points[k]
         yield Proposal(x)

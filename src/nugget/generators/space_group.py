@@ -1,32 +1,25 @@
-"""Random crystals in a random space group, atoms on orbits of random sites."""
+"""Random crystals with a random space group and atoms on random orbits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget.generators.base import Rng
-from nugget.generators.crystal import Crystal
-from nugget.generators.crystal_base import (
-    CrystalGenerator,
-    CrystalProposal,
-    CrystalProposals,
-    random_cell,
-    scaled_to,
-)
-from nugget.generators.problem import Failure
+from nugget.generators.base import CrystalGenerator, CrystalProposal, CrystalProposals, Rng
 from nugget.generators.wyckoff import GROUPS, Site, SpaceGroup, space_group
+from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
+from nugget.structures.geometry import random_cell, scaled_to
+from nugget.systems.base import Failure
+from nugget.systems.crystal import Crystal
 
 
 def choose_sites(
     rng: Rng, group: SpaceGroup, counts: dict[int, int]
 ) -> list[tuple[int, Site]] | None:
-    """Random sites whose orbits add up to the wanted atoms of each element, or None."""
+    """Random sites whose orbits contain the wanted number of atoms of each element, or None."""
     taken: set[int] = set()  # sites without freedom hold one orbit
     chosen = []
     for number, wanted in counts.items():
@@ -38,7 +31,7 @@ def choose_sites(
                     kinds.setdefault((site.multiplicity, site.freedom), []).append(k)
             if not kinds:
                 return None
-            # First the kind: the same kind of site may stand in the list many times.
+            # The kind is drawn first, since a kind can have many sites.
             k = int(rng.choice(list(kinds.values())[int(rng.integers(len(kinds)))]))
             if group.sites[k].freedom == 0:
                 taken.add(k)
@@ -50,17 +43,18 @@ def choose_sites(
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class SpaceGroupCrystal(CrystalGenerator):
-    """A random space group, a random cell of its kind, random orbits; relaxations keep the group.
+    """A random space group, a random cell with its symmetry, and random orbits.
 
-    Groups that the wanted number of atoms does not fit are drawn again, `draws` times.
+    Relaxations keep the symmetry. Up to `draws` groups are drawn until one suits the number of
+    atoms.
     """
 
-    name: ClassVar[str] = "space_group"
+    name = "space_group"
     tries: int = 40
     draws: int = 20
 
-    def propose(self, rng: Rng, problem: Crystal, parents: list[Atoms]) -> CrystalProposals:
-        numbers = problem.numbers_of(problem.draw_units(rng))
+    def propose(self, rng: Rng, system: Crystal, parents: list[Atoms]) -> CrystalProposals:
+        numbers = system.numbers_of(system.draw_units(rng))
         elements, counts = np.unique(numbers, return_counts=True)
         wanted = dict(zip(elements.tolist(), counts.tolist(), strict=True))
         for _ in range(self.draws):
@@ -69,13 +63,13 @@ class SpaceGroupCrystal(CrystalGenerator):
             if sites is not None:
                 break
         else:
-            yield Failure("no space group was found that fits the number of atoms")
+            yield Failure("none of the space groups suits the number of atoms")
             return
-        volume = problem.draw_volume(rng, len(numbers))
+        volume = system.draw_volume(rng, len(numbers))
         cell = scaled_to(group.symmetrised(random_cell(rng, volume)), volume)
         points, species = _orbits(rng, group, sites)
-        if len(points) < len(numbers):  # a random point happened to lie on a special one
-            yield Failure("an orbit is smaller than it should be")
+        if len(points) < len(numbers):  # a random point lies on a special position
+            yield Failure("an orbit has too few atoms")
             return
         yield CrystalProposal(cell, points, species, {"space_group": str(group.number)})
 

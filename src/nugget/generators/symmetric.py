@@ -1,37 +1,35 @@
-"""Random clusters with a point group's symmetry, atoms on special positions included.
+"""Random clusters with the symmetry of a point group, special positions included.
 
-Ground states of clusters are often symmetric, and random atoms hardly ever are. A structure made of
-orbits has few free coordinates (the Au20 tetrahedron, Td = 4 + 4 + 12, has four), so a random one
-is often in the right basin.
+Ground states of clusters are often symmetric, random structures hardly ever. A structure that
+consists of orbits has few free coordinates (the Au20 tetrahedron, Td = 4 + 4 + 12, has four), so
+that a random one often lies in the basin of the ground state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
-from nugget._compiled.jit import njit
 from nugget.errors import NuggetError
 from nugget.generators.base import BaseGenerator, Proposal, Proposals, Rng
-from nugget.generators.filling import compact_radius
-from nugget.generators.orbit_plans import Plan, plan_orbits, sample_points
-from nugget.generators.point_groups import NAMES, orbits
-from nugget.generators.problem import Failure, Problem
-from nugget.generators.sampling import random_rotation
+from nugget.generators.placement import compact_radius, random_rotation
+from nugget.generators.point_groups import NAMES, Plan, orbits, plan_orbits, sample_points
+from nugget.numerics.arrays import Floats
+from nugget.numerics.jit import njit
 from nugget.registry import registered
+from nugget.systems.base import Failure
+from nugget.systems.placed_atoms import PlacedAtoms
 
-CHUNK = 48  # places tried for an orbit at a time
+CHUNK = 48  # positions tried for an orbit at a time
 
 
 @njit
 def fit_orbit(points: Floats, copies: Floats, radius: float, x: Floats, radii: Floats,
               min_ratio: float, bond_ratio: float, need: int) -> int:  # fmt: skip
-    """The first point whose orbit has room among itself and the atoms x, or −1.
+    """The first point whose orbit is valid with itself and the atoms x, or −1.
 
-    By symmetry it is enough to look from one atom of the orbit; copies[0] is the identity.
+    By symmetry it suffices to check one atom of the orbit; copies[0] is the identity.
     """
     for k in range(len(points)):
         p = points[k]
@@ -60,17 +58,15 @@ def fit_orbit(points: Floats, copies: Floats, radius: float, x: Floats, radii: F
 @registered("generator")
 @dataclass(frozen=True, kw_only=True)
 class Symmetric(BaseGenerator):
-    """A random group of `groups` that can make up the composition, random orbits and places.
+    """A random group of `groups` that admits the composition, random orbits and positions.
 
-    The group's name goes to `info["symmetry"]`. `noise` (Å) breaks the symmetry a little, for use
-    with optimisers that would otherwise stay on a symmetric saddle point.
+    The name of the group goes to `info["symmetry"]`. `noise` (Å) breaks the symmetry slightly, for
+    optimisers that would otherwise stay at a symmetric saddle point.
     """
 
-    name: ClassVar[str] = "symmetric"
-    unsuited: ClassVar[str] = (
-        "only a free cluster of three or more atoms can have a point group here"
-    )
-    idle: ClassVar[str] = "none of the groups can make up this composition"
+    name = "symmetric"
+    unsuited = "only a free cluster of three or more atoms can have a point group here"
+    idle = "none of the groups admits this composition"
     groups: tuple[str, ...] = NAMES
     noise: float = 0.0
     tries: int = 60
@@ -82,29 +78,29 @@ class Symmetric(BaseGenerator):
                 f"Point groups {unknown} are unknown; choose from {', '.join(NAMES)}."
             )
 
-    def suits(self, problem: Problem) -> bool:
-        return problem.free and len(problem.symbols) > 2
+    def suits(self, system: PlacedAtoms) -> bool:
+        return system.free and len(system.symbols) > 2
 
-    def propose(self, rng: Rng, problem: Problem, parents: list[Floats]) -> Proposals:
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Floats]) -> Proposals:
         group = self.groups[int(rng.integers(len(self.groups)))]
-        plan = plan_orbits(rng, problem.numbers, orbits(group))
+        plan = plan_orbits(rng, system.numbers, orbits(group))
         if plan is None:
             return
-        x = self._place(rng, problem, plan)
+        x = self._place(rng, system, plan)
         if x is None:
-            yield Failure("the orbits found no room")
+            yield Failure("there was no room for the orbits")
             return
         x = x @ random_rotation(rng).T + self.noise * rng.normal(size=x.shape)
         yield Proposal(x, {"symmetry": group})
 
-    def _place(self, rng: Rng, problem: Problem, plan: Plan) -> Floats | None:
-        """Positions in the problem's order, or None when an orbit does not fit."""
-        radius = compact_radius(problem)
-        limit = 2.0 * radius + problem.bond
-        n = len(problem.numbers)
+    def _place(self, rng: Rng, system: PlacedAtoms, plan: Plan) -> Floats | None:
+        """Positions in the order of the system, or None if an orbit does not fit."""
+        radius = compact_radius(system)
+        limit = 2.0 * radius + system.bond
+        n = len(system.numbers)
         x, z, radii = np.empty((n, 3)), np.empty(n, dtype=np.int64), np.empty(n)
         done = 0
-        own = {int(z): float(r) for z, r in zip(problem.numbers, problem.radii, strict=True)}
+        own = {int(z): float(r) for z, r in zip(system.numbers, system.radii, strict=True)}
         for k in rng.permutation(len(plan)):
             number, orbit = plan[k]
             need = 1 if done else 0
@@ -112,7 +108,7 @@ class Symmetric(BaseGenerator):
                 points = sample_points(rng, orbit, CHUNK if orbit.rank else 1, radius)
                 at = fit_orbit(
                     points, orbit.copies, own[number], x[:done], radii[:done],
-                    problem.min_ratio, problem.bond_ratio, need if orbit.rank else 0,
+                    system.min_ratio, system.bond_ratio, need if orbit.rank else 0,
                 )  # fmt: skip
                 if at >= 0:
                     break
@@ -124,5 +120,5 @@ class Symmetric(BaseGenerator):
             radii[done : done + orbit.size] = own[number]
             done += orbit.size
         ordered = np.empty_like(x)
-        ordered[np.argsort(problem.numbers, kind="stable")] = x[np.argsort(z, kind="stable")]
+        ordered[np.argsort(system.numbers, kind="stable")] = x[np.argsort(z, kind="stable")]
         return ordered

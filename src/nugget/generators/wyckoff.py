@@ -1,8 +1,8 @@
-"""Space groups: their operations in a primitive cell, and the sites that orbits can start from.
+"""Space groups: operations in a primitive cell, and the special positions (sites) of atoms.
 
-The operations are spglib's. A site is an affine set of points that some operations leave alone:
-x = P r + c for any r. Sites are found by solving (R − 1)x = −(t + n) for random sets of operations,
-which needs no tables of Wyckoff positions.
+The operations are those of spglib. A site is an affine set of points x = P r + c that is invariant
+under some operations. Sites are obtained by solving (R − 1)x = −(t + n) for random sets of
+operations, without tables of Wyckoff positions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
+from nugget.numerics.arrays import Floats, Ints
 from nugget.structures.symmetry import operations
 
 GROUPS = range(2, 231)
@@ -22,12 +22,12 @@ _TOL = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Points P r + c, and how many images an orbit from there has in the primitive cell."""
+    """Points P r + c, and the size of their orbit in the primitive cell."""
 
     projector: Floats  # (3, 3)
     constant: Floats  # (3,)
     multiplicity: int
-    freedom: int  # dimensions; a point without freedom can be taken once
+    freedom: int  # dimensions; a point without freedom can be occupied once
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +44,14 @@ class SpaceGroup:
         return images(self.rotations, self.translations, x)
 
     def symmetrised(self, cell: Floats) -> Floats:
-        """A cell of the group's kind near this one: RᵀGR = G for its metric, by averaging."""
+        """A cell with the symmetry of the group: the metric G is averaged so that RᵀGR = G."""
         metric = cell @ cell.T
         average = np.mean(self.rotations.transpose(0, 2, 1) @ metric @ self.rotations, axis=0)
         return np.asarray(np.linalg.cholesky(0.5 * (average + average.T)))
 
 
 def images(rotations: Floats, translations: Floats, x: Floats) -> Floats:
-    """Different images of a point, fractional coordinates in [0, 1)."""
+    """Distinct images of a point, fractional coordinates in [0, 1)."""
     every = (rotations @ x + translations) % 1.0
     apart = every[:, None] - every
     apart -= np.rint(apart)
@@ -61,7 +61,7 @@ def images(rotations: Floats, translations: Floats, x: Floats) -> Floats:
 
 @cache
 def space_group(number: int) -> SpaceGroup:
-    """The space group of this number, always the same sites."""
+    """The space group of this number; its sites are reproducible."""
     rotations, translations = _primitive(*operations(number))
     general = Site(np.eye(3), np.zeros(3), len(rotations), 3)
     special = _special_sites(np.random.default_rng(number), rotations, translations)
@@ -69,7 +69,7 @@ def space_group(number: int) -> SpaceGroup:
 
 
 def _special_sites(rng: np.random.Generator, rotations: Floats, translations: Floats) -> list[Site]:
-    """Points that one to three operations leave alone, near random points; each site once."""
+    """Points that are invariant under one to three operations, near random points."""
     order = len(rotations)
     if order == 1:
         return []
@@ -83,22 +83,22 @@ def _special_sites(rng: np.random.Generator, rotations: Floats, translations: Fl
     inverse = np.linalg.pinv(a)
     constant = np.einsum("dij,dj->di", inverse, b)
     projector = np.eye(3) - inverse @ a
-    # A screw or a glide leaves no point alone.
+    # No point is invariant under a screw or a glide.
     exact = np.abs(np.einsum("dij,dj->di", a, constant) - b).max(axis=1) < _TOL
     generic = constant + np.einsum("dij,dj->di", projector, rng.random((_DRAWS, 3)))
     every = np.einsum("kij,dj->dki", rotations, generic) + translations
     back = every - generic[:, None]
     stabilisers = np.sum(np.abs(back - np.rint(back)).max(axis=-1) < _TOL, axis=1)
     freedom = np.rint(np.trace(projector, axis1=1, axis2=2)).astype(int)
-    found: dict[tuple[object, ...], Site] = {}
+    sites: dict[tuple[object, ...], Site] = {}
     for k in np.flatnonzero(exact & (stabilisers > 1)):
         site = Site(projector[k], constant[k] % 1.0, order // int(stabilisers[k]), int(freedom[k]))
         if site.freedom:
             where = (*np.round(projector[k], 3).ravel(), *np.round(site.constant, 3))
         else:  # all points of an orbit are one site
             where = min(map(tuple, ((every[k] + 1e-6) % 1.0).round(4).tolist()))
-        found.setdefault((site.multiplicity, site.freedom, *where), site)
-    return list(found.values())
+        sites.setdefault((site.multiplicity, site.freedom, *where), site)
+    return list(sites.values())
 
 
 def _primitive(rotations: Ints, translations: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Choosing inducing points among the environments of the training set."""
+"""Rules that choose inducing points among the local environments of the training set."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.gp.kernels import Kernel
 from nugget.gp.linalg import cholesky, solve
 from nugget.gp.points import Points
+from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
 
-Existing = tuple[Floats, Ints]  # features and groups of inducing points that are there already
+Existing = tuple[Floats, Ints]  # features and groups of the present inducing points
 
 
 class InducingRule(Protocol):
@@ -27,12 +27,12 @@ class InducingRule(Protocol):
         rng: np.random.Generator,
         existing: Existing | None = None,
     ) -> Ints:
-        """Indices of different rows, none of which is an existing point."""
+        """Indices of distinct rows, none of which equals an existing point."""
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """Draws as many rows as are missing from `n_points`, each rule with its own odds."""
+    """Draws rows until there are `n_points`; subclasses define the probabilities."""
 
     n_points: int = 1000
 
@@ -46,7 +46,7 @@ class _Draw:
         rng: np.random.Generator,
         existing: Existing | None = None,
     ) -> Ints:
-        """Rows in ascending order; all of them if there are no more than are wanted."""
+        """Rows in ascending order; all rows if there are too few."""
         candidates = _candidates(points, existing)
         wanted = _missing(self.n_points, existing)
         return np.sort(self._draw(points, candidates, wanted, rng))
@@ -77,7 +77,7 @@ class CUR(_Draw):
 @registered("inducing")
 @dataclass(frozen=True)
 class Random(_Draw):
-    """Draw rows at random, all alike. With `existing` points, only the missing ones are drawn."""
+    """Draw rows with equal probability. With `existing` points, only the missing ones are drawn."""
 
     def _draw(
         self, points: Points, candidates: Ints, wanted: int, rng: np.random.Generator
@@ -88,9 +88,10 @@ class Random(_Draw):
 @registered("inducing")
 @dataclass(frozen=True)
 class PivotedCholesky:
-    """Take the row with the largest variance left until none exceeds tol·θ₀ (no randomness).
+    """Add the row with the largest residual variance until none exceeds tol·θ₀ (deterministic).
 
-    Append-only: `existing` points stay, and only rows that they leave uncertain are added.
+    θ₀ is the largest prior variance. `existing` points stay; only rows with a large residual
+    variance, given these, are added.
     """
 
     tol: float = 1e-7
@@ -110,57 +111,59 @@ class PivotedCholesky:
         existing: Existing | None = None,
         factor: Floats | None = None,
     ) -> Ints:
-        """`factor` may hold U of the existing points (UᵀU = K_mm) to spare its computation."""
+        """`factor` may be U of the existing points (UᵀU = K_mm), if the caller has it."""
         limit = points.x.shape[0]
         if self.max_points is not None:
             limit = min(limit, _missing(self.max_points, existing))
         x, gx = points.x, points.group
-        rest = np.full(x.shape[0], kernel.amplitude)
-        known = np.zeros((0, x.shape[0]))
+        residual = kernel.diagonal(x)
+        floor = self.tol * float(np.max(residual, initial=0.0))
+        factor_rows = np.zeros((0, x.shape[0]))
         if existing is not None and existing[0].shape[0]:
             inducing = kernel.inducing(*existing)
             upper = cholesky(inducing.gram)[0] if factor is None else factor
-            known = solve(upper, inducing.matrix(x, gx).T, transposed=True)
-            rest -= np.einsum("mi,mi->i", known, known)
-        return _greedy(x, gx, kernel, rest, known, self.tol * kernel.amplitude, limit)
+            factor_rows = solve(upper, inducing.matrix(x, gx).T, transposed=True)
+            residual -= np.einsum("mi,mi->i", factor_rows, factor_rows)
+        return _greedy(x, gx, kernel, residual, factor_rows, floor, limit)
 
 
 def _greedy(
-    x: Floats, gx: Ints, kernel: Kernel, rest: Floats, known: Floats, floor: float, limit: int
-) -> Ints:
-    """Indices in order of choice; `rest` are residual variances, `known` (m, n) factor rows.
+    x: Floats, gx: Ints, kernel: Kernel, residual: Floats, factor_rows: Floats, floor: float,
+    limit: int,
+) -> Ints:  # fmt: skip
+    """Indices in order of choice, from residual variances (n,) and present factor rows (m, n).
 
-    A residual only falls, so rows under the floor are dropped for good and the work shrinks.
+    Residual variances only decrease, so rows below the floor are dropped as the factor grows.
     """
-    rows = np.flatnonzero(rest > floor)
-    x, gx, rest, known = x[rows], gx[rows], rest[rows], known[:, rows]
-    start, count = known.shape[0], 0
-    factor = _room(known, start, limit, rows.size)
+    rows = np.flatnonzero(residual > floor)
+    x, gx, residual, factor_rows = x[rows], gx[rows], residual[rows], factor_rows[:, rows]
+    start, count = factor_rows.shape[0], 0
+    factor = _with_space(factor_rows, start, limit, rows.size)
     chosen: list[int] = []
     while rows.size and count < limit:
-        pivot = int(np.argmax(rest))
-        if rest[pivot] <= floor:
+        pivot = int(np.argmax(residual))
+        if residual[pivot] <= floor:
             break
         if start + count == len(factor):
-            factor = _room(factor, start + count, limit - count, rows.size)
+            factor = _with_space(factor, start + count, limit - count, rows.size)
         done = factor[: start + count]
         column = kernel.matrix(x, gx, x[pivot : pivot + 1], gx[pivot : pivot + 1])[:, 0]
         column -= done[:, pivot] @ done
-        column /= np.sqrt(rest[pivot])
+        column /= np.sqrt(residual[pivot])
         factor[start + count] = column
-        rest -= column * column
-        rest[pivot] = 0.0
+        residual -= column * column
+        residual[pivot] = 0.0
         chosen.append(int(rows[pivot]))
         count += 1
-        alive = rest > floor
+        alive = residual > floor
         if 2 * np.count_nonzero(alive) < rows.size:
-            rows, x, gx, rest = rows[alive], x[alive], gx[alive], rest[alive]
-            factor = _room(factor[:, alive], start + count, limit - count, rows.size)
+            rows, x, gx, residual = rows[alive], x[alive], gx[alive], residual[alive]
+            factor = _with_space(factor[:, alive], start + count, limit - count, rows.size)
     return np.array(chosen, dtype=np.int64)
 
 
-def _room(rows: Floats, used: int, more: int, columns: int) -> Floats:
-    """The first `used` rows with room for some more: never (n, n) at once, which may be huge."""
+def _with_space(rows: Floats, used: int, more: int, columns: int) -> Floats:
+    """The first `used` rows, with space for some more but never for (n, n) at once."""
     out = np.empty((used + max(1, min(more, columns, 512 + used)), columns))
     out[:used] = rows[:used]
     return out
@@ -169,8 +172,8 @@ def _room(rows: Floats, used: int, more: int, columns: int) -> Floats:
 def leverage_scores(x: Floats) -> Floats:
     """Σ_{j<k} U_ij² of X = USVᵀ with k = rank(X) <= min(n, f).
 
-    Leverage does not change when columns are scaled, so they are brought to unit length first; then
-    the f×f Gram matrix is accurate unless it is close to singular, where a thin SVD takes over.
+    Leverage is invariant to the scale of columns, so they are normalised first. The f×f Gram matrix
+    is then accurate unless it is nearly singular, in which case a thin SVD is used.
     """
     n, f = x.shape
     length = np.sqrt(np.einsum("if,if->f", x, x))
@@ -188,9 +191,9 @@ def leverage_scores(x: Floats) -> Floats:
 
 
 def _weighted_sample(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
-    """Draw without replacement, one after the other with probability ∝ weight of what is left.
+    """Draw without replacement, with probabilities proportional to the remaining weights.
 
-    The smallest of Exp(1)/weight_i come in just that order; zero weights come last, at random.
+    Sorting Exp(1)/weight_i gives such a sample; zero weights come last, in random order.
     """
     draws = rng.standard_exponential(weights.size)
     positive = weights > 0.0
@@ -200,7 +203,7 @@ def _weighted_sample(weights: Floats, size: int, rng: np.random.Generator) -> In
 
 
 def _candidates(points: Points, existing: Existing | None) -> Ints:
-    """Rows that are no existing inducing point already."""
+    """Rows that are not yet inducing points."""
     rows = np.arange(points.x.shape[0], dtype=np.int64)
     if existing is None or existing[0].shape[0] == 0:
         return rows

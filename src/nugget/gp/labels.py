@@ -1,4 +1,4 @@
-"""Label rows: what a sparse regression learns from."""
+"""Label rows, the training data of a sparse regression."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats, Ints
 
 ENERGY, FORCE, STRESS = 0, 1, 2
 

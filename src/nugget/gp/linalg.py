@@ -3,17 +3,19 @@
 Everything works on upper triangular factors in Fortran order and never squares a condition number.
 """
 
+from __future__ import annotations
+
 import warnings
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from nugget._compiled.arrays import Floats
-from nugget._compiled.lapack import tpmqrt, tpqrt
-from nugget._compiled.threads import each
 from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats
+from nugget.numerics.lapack import tpmqrt, tpqrt
+from nugget.numerics.threads import each
 
-# Relative to θ₀. Below BENIGN the jitter is far under any label noise and goes unmentioned.
+# Jitters relative to θ₀. Up to BENIGN they are far below any label noise and raise no warning.
 LADDER = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 BENIGN = 1e-10
 _MANY = 500
@@ -26,12 +28,12 @@ class JitterWarning(UserWarning):
 
 
 def cholesky(k: Floats) -> tuple[Floats, float]:
-    """U with UᵀU = K + jitter·I, and the jitter: the smallest on the ladder that works.
+    """U with UᵀU = K + jitter·I, and the jitter, the smallest on the ladder that works.
 
-    A factor whose smallest pivot is pure round-off counts as failed: its inverse would be noise.
+    A factor whose smallest pivot is round-off counts as failed, because its inverse is noise.
     """
     theta = float(np.max(np.diagonal(k), initial=0.0))
-    # With many points, failure without jitter is the rule, and it costs as much as success.
+    # With many points the factorisation nearly always fails without jitter; skip that attempt.
     for relative in LADDER if k.shape[0] <= _MANY else LADDER[1:]:
         jitter = relative * theta
         trial = np.array(k.T, order="F")  # K is symmetric: Kᵀ of a C array copies without strides
@@ -77,9 +79,9 @@ def update_qr(r: Floats, z: Floats, rows: Floats, rhs: Floats) -> tuple[Floats, 
 def stacked_qr(
     r: Floats, z: Floats, rows: Floats, rhs: Floats, threads: int | None = None
 ) -> tuple[Floats, Floats]:
-    """`update_qr`, in two halves that may run at the same time where there are many rows.
+    """`update_qr` in two halves that may run in parallel, if there are many rows.
 
-    The halves' triangles are merged in the end, which costs a twelfth for p = 6m.
+    Merging their triangular factors costs a twelfth of the work for p = 6m.
     """
     m, p = r.shape[0], rows.shape[0]
     half = p // 2
@@ -94,7 +96,7 @@ def stacked_qr(
 
 
 def merged_qr(r: Floats, z: Floats, lower: Floats, rest: Floats) -> tuple[Floats, Floats]:
-    """R and Qᵀ·rhs of two triangles, one below the other."""
+    """R and Qᵀ·rhs of two stacked triangular factors."""
     r, z, lower, rest = (np.array(a, order="F") for a in (r, z, lower, rest))
     t, info = tpqrt(r, lower, _PANEL, triangular=True)
     if z.shape[1] and not info:
@@ -115,7 +117,7 @@ def solve(u: Floats, b: Floats, *, transposed: bool = False) -> Floats:
 
 
 def right_solve(b: Floats, u: Floats) -> Floats:
-    """b U⁻¹, as (U⁻ᵀbᵀ)ᵀ; the answer is in C order for b in C order."""
+    """b U⁻¹, as (U⁻ᵀbᵀ)ᵀ; the result is in C order for b in C order."""
     return solve(u, np.asarray(b).T, transposed=True).T
 
 
@@ -131,7 +133,7 @@ def inverse_gram(r: Floats) -> Floats:
 
 
 def compress(f: Floats, tolerance: float) -> Floats:
-    """F' (m, r) with |FFᵀ − F'F'ᵀ| ≤ tolerance², r as small as cheaply found."""
+    """F' (m, r) with |FFᵀ − F'F'ᵀ| ≤ tolerance² and a small, not necessarily minimal, rank r."""
     m, q = f.shape
     if q == 0 or m == 0:
         return np.zeros((m, 0))
@@ -143,13 +145,13 @@ def compress(f: Floats, tolerance: float) -> Floats:
 def compress_gram(g: Floats, tolerance: float) -> Floats:
     """F' (m, r) with |G − F'F'ᵀ| ≤ tolerance² for a positive semi-definite G."""
     factor = _pivoted(g, tolerance)
-    if factor.shape[1] > _MANY:  # a little more rank is cheaper than so large an eigenproblem
+    if factor.shape[1] > _MANY:  # a slightly higher rank is cheaper than the eigenproblem
         return factor
     return factor @ _directions(factor.T @ factor, tolerance)
 
 
 def _pivoted(g: Floats, tolerance: float) -> Floats:
-    """Pivoted Cholesky factor (m, r) of G, stopped when no diagonal element exceeds the rest."""
+    """Pivoted Cholesky factor (m, r) of G, stopped when the remaining diagonal is negligible."""
     m = g.shape[0]
     # The remainder's norm is at most its trace, i.e. m times its largest diagonal element.
     stop = max(tolerance**2 / m, 4.0 * np.finfo(float).eps * float(np.max(np.diagonal(g))))

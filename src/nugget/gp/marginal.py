@@ -1,9 +1,11 @@
 """Log marginal likelihood of the sparse model, and hyper-parameters that maximise it.
 
-y ~ N(0, S) with S = A K_mm⁻¹ Aᵀ + Σ, A the rows κ_s summed over structures. With the whitened
-QR of `regression` (Woodbury and the determinant lemma):
-S⁻¹y = Σ⁻¹(y − Aα), log|S| = log|Σ| + 2 log|R|.
+The labels are y ~ N(0, S) with S = A K_mm⁻¹ Aᵀ + Σ, where A holds the kernel sums of structures.
+With the whitened QR factors of `regression`, Woodbury's identity and the determinant lemma give
+S⁻¹y = Σ⁻¹(y − Aα) and log|S| = log|Σ| + 2 log|R|.
 """
+
+from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.gp.kernels import Kernel
 from nugget.gp.labels import Labels
@@ -21,14 +22,10 @@ from nugget.gp.linalg import inverse_gram, solve
 from nugget.gp.points import Points
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.projected import ProjectedProcess
+from nugget.numerics.arrays import Floats, Ints
 
-KERNEL_NAMES = ("length_scale", "amplitude")
-NAMES = (*KERNEL_NAMES, "noise")
-
-
-# A likelihood that falls by less than this on the way to a bound does not determine a parameter.
+# A parameter is undetermined if the log likelihood falls by less than this on the way to a bound.
 FLAT = 0.05
-
 Evaluate = Callable[[Floats], tuple[float, Floats]]
 
 
@@ -39,7 +36,7 @@ class RunawayWarning(UserWarning):
 def log_marginal_likelihood(
     kernel: Kernel, noise: float, points: Points, y: Floats, z: Floats, gz: Ints
 ) -> tuple[float, Floats]:
-    """The log marginal likelihood and its gradient in (log l, log θ₀, log σ_n).
+    """The log marginal likelihood and its gradient by the logarithms of `parameter_names`.
 
     `y` (B,) are labels of whole structures, with variance noise²·N_s.
     """
@@ -64,7 +61,7 @@ def log_marginal_likelihood(
     on_theta = []
     of_k = kernel.log_gradients(inducing.z, inducing.group, inducing.z, inducing.group)
     of_rows = kernel.log_gradients(points.x, points.group, inducing.z, inducing.group)
-    for name in KERNEL_NAMES:
+    for name in of_k:
         d_a = _sum_over_structures(of_rows[name], points)
         on_theta.append(float(np.sum(on_a * d_a) + np.sum(on_k * of_k[name])))
     # tr(S⁻¹Σ) = tr (I + BBᵀ)⁻¹ = p − m + tr (I + BᵀB)⁻¹
@@ -72,6 +69,11 @@ def log_marginal_likelihood(
     trace = more + float(np.trace(inverse_gram(factor)))
     d_noise = float(np.sum((residual * labels.noise) ** 2)) - trace
     return value, np.array([*on_theta, d_noise])
+
+
+def parameter_names(kernel: Kernel, z: Floats, gz: Ints) -> tuple[str, ...]:
+    """The kernel's hyper-parameters (length_scale and amplitude of an RBF), then "noise"."""
+    return (*kernel.log_gradients(z[:1], gz[:1], z[:1], gz[:1]), "noise")
 
 
 def _log_diagonal(factor: Floats) -> float:
@@ -86,11 +88,11 @@ def _sum_over_structures(rows: Floats, points: Points) -> Floats:
 
 @dataclass(frozen=True)
 class MarginalLikelihood:
-    """Maximise the log marginal likelihood over (some of) l, θ₀ and σ_n.
+    """Maximise the log marginal likelihood over those of l, θ₀ and σ_n that have bounds.
 
     L-BFGS-B in the logarithms, from the present values and `restarts` further seeded starts inside
-    the bounds. A hyper-parameter that the likelihood does not keep from its bounds is reported and
-    keeps its previous value.
+    the bounds. A hyper-parameter that the likelihood does not determine runs into a bound: it keeps
+    its previous value, with a warning. Hyper-parameters that a kernel lacks are ignored.
     """
 
     length_scale: tuple[float, float] | None = (1e-1, 1e3)
@@ -99,29 +101,26 @@ class MarginalLikelihood:
     restarts: int = 2
 
     def __post_init__(self) -> None:
-        for name in NAMES:
+        for name in ("length_scale", "amplitude", "noise"):
             bounds = getattr(self, name)
             if bounds is not None and not 0.0 < bounds[0] < bounds[1]:
                 raise NuggetError(f"Bounds of {name} are {bounds}; give (low, high) above 0.")
 
     def optimise(
-        self,
-        kernel: Kernel,
-        noise: float,
-        points: Points,
-        y: Floats,
-        z: Floats,
-        gz: Ints,
-        rng: np.random.Generator,
-    ) -> "Optimised":
-        """The best hyper-parameters found, starting from `kernel` and `noise`."""
-        old = np.log([*(getattr(kernel, name) for name in KERNEL_NAMES), noise])
+        self, kernel: Kernel, noise: float, points: Points, y: Floats, z: Floats, gz: Ints, rng:
+        np.random.Generator,
+    ) -> Optimised:  # fmt: skip
+        """The best hyper-parameters, starting from those of `kernel` and `noise`."""
+        parameters = parameter_names(kernel, z, gz)
+        old = np.log([*(getattr(kernel, name) for name in parameters[:-1]), noise])
         limits = {
-            i: np.log(getattr(self, name)) for i, name in enumerate(NAMES) if getattr(self, name)
+            i: np.log(bounds)
+            for i, name in enumerate(parameters)
+            if (bounds := getattr(self, name, None))
         }
 
         def evaluate(theta: Floats) -> tuple[float, Floats]:
-            changed, sigma = _changed(kernel, theta)
+            changed, sigma = _changed(kernel, parameters, theta)
             return log_marginal_likelihood(changed, sigma, points, y, z, gz)
 
         runaway: set[int] = set()
@@ -131,26 +130,22 @@ class MarginalLikelihood:
             stuck = {i for i in free if _undetermined(evaluate, best, value, i, limits[i])}
             if not stuck:
                 break
-            runaway |= stuck  # and the rest is found again without them
-        names = tuple(NAMES[i] for i in sorted(runaway))
+            runaway |= stuck  # the others are optimised again without them
+        names = tuple(parameters[i] for i in sorted(runaway))
         for i, name in zip(sorted(runaway), names, strict=True):
             low, high = np.exp(limits[i])
             warnings.warn(
-                f"The marginal likelihood does not keep {name} from its bound ({low:g} … {high:g});"
+                f"The marginal likelihood does not determine {name} within {low:g} … {high:g};"
                 f" it keeps its previous value {np.exp(old[i]):g}.",
                 RunawayWarning,
                 stacklevel=2,
             )
-        return Optimised(*_changed(kernel, best), value, names)
+        return Optimised(*_changed(kernel, parameters, best), value, names)
 
     def _maximise(
-        self,
-        evaluate: Evaluate,
-        old: Floats,
-        free: list[int],
-        limits: Mapping[int, Floats],
-        rng: np.random.Generator,
-    ) -> tuple[Floats, float]:
+        self, evaluate: Evaluate, old: Floats, free: list[int], limits: Mapping[int, Floats], rng:
+        np.random.Generator,
+    ) -> tuple[Floats, float]:  # fmt: skip
         if not free:
             return old, evaluate(old)[0]
 
@@ -171,7 +166,7 @@ class MarginalLikelihood:
 
 @dataclass(frozen=True)
 class Optimised:
-    """What `MarginalLikelihood.optimise` found; `runaway` names parameters that were put back."""
+    """The result of an optimisation; `runaway` names the parameters that kept their old values."""
 
     kernel: Kernel
     noise: float
@@ -179,10 +174,10 @@ class Optimised:
     runaway: tuple[str, ...] = field(default=())
 
 
-def _changed(kernel: Any, theta: Floats) -> tuple[Kernel, float]:
+def _changed(kernel: Any, parameters: tuple[str, ...], theta: Floats) -> tuple[Kernel, float]:
     """The kernel and the noise with these (logarithmic) hyper-parameters."""
     *values, noise = (float(v) for v in np.exp(theta))
-    return replace(kernel, **dict(zip(KERNEL_NAMES, values, strict=True))), noise
+    return replace(kernel, **dict(zip(parameters[:-1], values, strict=True))), noise
 
 
 def _placed(theta: Floats, where: list[int], values: Floats) -> Floats:

@@ -1,22 +1,25 @@
-"""Feature vectors, grouped into structures: what a kernel and a regression are given."""
+"""Feature vectors grouped into structures, the input of kernels and regressions."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp.kernels._loops import ascends
+from nugget.gp.loops import ascends
+from nugget.numerics.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
 class Points:
     """Rows `x` (n, f); rows offsets[s]:offsets[s+1] belong to structure s.
 
-    `group` (n,) separates rows that know nothing of each other (atoms of different species): the
-    kernel between different groups is zero.
+    `group` (n,) separates rows without covariance (atoms of different species): the kernel between
+    different groups is zero.
     """
 
     x: Floats
@@ -43,18 +46,16 @@ class Points:
         object.__setattr__(self, "group", group)
 
     @classmethod
-    def trusted(cls, x: Floats, offsets: Ints, group: Ints) -> "Points":
-        """Without the checks, for arrays that were just made as they should be."""
+    def trusted(cls, x: Floats, offsets: Ints, group: Ints) -> Points:
+        """Without checks, for arrays that are valid by construction."""
         points = object.__new__(cls)
         points.__dict__.update(x=x, offsets=offsets, group=group)
         return points
 
     @classmethod
-    def single(cls, x: ArrayLike) -> "Points":
+    def single(cls, x: ArrayLike) -> Points:
         """Every row its own structure, all in group 0 (plain regression)."""
-        x = np.ascontiguousarray(x, dtype=np.float64)
-        if x.ndim != 2:
-            raise NuggetError(f"Features have shape {x.shape}; give one row of features per point.")
+        x = np.atleast_1d(np.asarray(x, dtype=np.float64))
         n = x.shape[0]
         return cls(x, np.arange(n + 1, dtype=np.int64), np.zeros(n, dtype=np.int64))
 
@@ -71,8 +72,8 @@ class Points:
         """Structure of each row."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.sizes)
 
-    def select(self, structures: ArrayLike) -> "Points":
-        """The named structures, in the order given."""
+    def select(self, structures: ArrayLike) -> Points:
+        """These structures, in this order."""
         wanted = np.asarray(structures, dtype=np.int64)
         sizes = self.sizes[wanted]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -80,7 +81,7 @@ class Points:
         return Points(self.x[rows], offsets, self.group[rows])
 
     @classmethod
-    def concatenate(cls, parts: "list[Points]") -> "Points":
+    def concatenate(cls, parts: Sequence[Points]) -> Points:
         """All structures of all parts, in order."""
         sizes = np.concatenate([part.sizes for part in parts])
         return cls(

@@ -1,5 +1,7 @@
 """scikit-learn estimator: sparse regression where every sample is a structure of one point."""
 
+from __future__ import annotations
+
 from numbers import Real
 from typing import Any
 
@@ -9,7 +11,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Inducing, Kernel
@@ -17,6 +18,7 @@ from nugget.gp.labels import Labels
 from nugget.gp.points import Points
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Uncertainty
+from nugget.numerics.arrays import Floats
 
 
 class SparseGPRegressor(RegressorMixin, BaseEstimator):
@@ -63,7 +65,7 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
         self.uncertainty = uncertainty
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "SparseGPRegressor":
+    def fit(self, X: ArrayLike, y: ArrayLike) -> SparseGPRegressor:
         """Fit labels y (n,) at features X (n, f)."""
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         target = np.asarray(y, dtype=np.float64)
@@ -85,7 +87,7 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
         self.alpha_ = self.regression_.alpha
         settings = self.uncertainty
         if settings is None:
-            settings = LabelNoise(float(self.noise), float(np.sqrt(kernel.amplitude)))
+            settings = LabelNoise(float(self.noise), float(np.sqrt(np.max(kernel.diagonal(x)))))
         self.uncertainty_ = settings.fit(self.regression_, rng, lambda: rows.k, float(self.noise))
         return self
 
@@ -94,7 +96,7 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
     ) -> Any:
         """The mean (n,), then the standard deviation (n,) and members (K, n) where asked for.
 
-        `return_members` may be a number: so many fresh members of an exact committee.
+        `return_members` may be a number: that many members, drawn afresh from the exact ensemble.
         """
         check_is_fitted(self)
         points = Points.single(validate_data(self, X, dtype=np.float64, reset=False))
@@ -108,9 +110,9 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):
         return answer[0] if len(answer) == 1 else tuple(answer)
 
     def _std(self, points: Points, k_sum: Floats) -> Floats:
-        own = np.full(len(points), self.kernel_.amplitude)
         fitted = self.uncertainty_
-        return fitted.std(k_sum, points.sizes, own if fitted.uses_prior_variance else None)
+        own = self.kernel_.diagonal(points.x) if fitted.uses_prior_variance else None
+        return fitted.std(k_sum, points.sizes, own)
 
     def _members(self, k_sum: Floats, wanted: int | bool) -> Floats:
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))

@@ -1,1 +1,3 @@
-"""Learning on the fly: an engine is called where the model is not certain, and nowhere else."""
+"""Learning on the fly: the engine is called only where the model is uncertain."""
+
+from __future__ import annotations

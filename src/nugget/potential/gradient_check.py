@@ -1,4 +1,4 @@
-"""Every gradient of a potential against finite differences of the very function it belongs to."""
+"""Compare the gradients of a potential with finite differences of its values."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
+from nugget.display import Progress
 from nugget.errors import NuggetError
 from nugget.potential.potential import Potential
 from nugget.structures.labels import VOIGT
 
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
+
+
 Function = Callable[[list[Atoms]], Floats]
 
-# A right gradient agrees with differences at one of these steps; a wrong one at none of them.
-# The long one drowns the round-off of models with large weights (1e-7 eV), the short one meets
-# what bends sharply.
+
+# A correct gradient agrees with differences at one of these steps. The long step suppresses the
+# round-off of models with large weights (1e-7 eV), the short one resolves strong curvature.
 STEPS = (2e-2, 1e-3)  # Å
+
+
 STRAINS = (4e-3, 2e-4)
-# Gradients smaller than this (eV/Å, eV) are held to the tolerance of this one: round-off of the
-# energies, divided by the step, must not count as a mistake.
+
+# Deviations are relative to at least this gradient (eV/Å, eV), so that round-off of the energies
+# divided by the step does not count as an error.
 FLOOR = 0.01
+
 _HALF = ((1.0, 45.0 / 60), (2.0, -9.0 / 60), (3.0, 1.0 / 60))
+
 _STENCIL = _HALF + tuple((-distance, -weight) for distance, weight in _HALF)  # O(h⁶)
+
+
 _TOGETHER = 64  # structures per prediction
 
 
@@ -34,8 +43,8 @@ _TOGETHER = 64  # structures per prediction
 class Check:
     """One kind of gradient over all structures; deviations are relative to the largest component.
 
-    `where` names the structure and the component that deviate most. `tolerance` is the one asked
-    for and what the round-off of the model's values explains.
+    `where` names the structure and the component that deviate most. `tolerance` is the requested
+    one plus the round-off of the model's values.
     """
 
     name: str
@@ -62,17 +71,17 @@ def check_gradients(
         raise NuggetError("There are no structures: give at least one Atoms object.")
     if not tolerance > 0:
         raise NuggetError(f"The tolerance is {tolerance}; it must be positive.")
-    found: dict[str, list[_Found]] = {}
+    results: dict[str, list[_Comparison]] = {}
     for s, atoms in enumerate(images):
         for name, one in _one(potential, atoms, s, kappa, tolerance):
-            found.setdefault(name, []).append(one)
+            results.setdefault(name, []).append(one)
         if progress is not None:
             progress(s + 1, len(images))
-    return [_merged(name, parts) for name, parts in found.items()]
+    return [_merged(name, parts) for name, parts in results.items()]
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Comparison:
     components: int
     largest: float
     deviation: float
@@ -82,7 +91,7 @@ class _Found:
 
 def _one(
     potential: Potential, atoms: Atoms, s: int, kappa: float, tolerance: float
-) -> Iterator[tuple[str, _Found]]:
+) -> Iterator[tuple[str, _Comparison]]:
     bound = potential.lcb(kappa)
     exact = potential.predict([atoms], uncertainty_gradient=True)
     assert exact.forces is not None
@@ -161,13 +170,13 @@ def _slopes(function: Function, images: list[Atoms], step: float) -> Floats:
     values = np.concatenate(
         [function(images[a : a + _TOGETHER]) for a in range(0, len(images), _TOGETHER)]
     )
-    # Differences of values near their mean keep digits that sums of large energies lose.
+    # Subtracting the mean first avoids the loss of digits in large energies.
     values = (values - values.mean()).reshape(-1, len(_STENCIL))
     return values @ np.array([weight for _, weight in _STENCIL]) / step
 
 
 def _round_off(function: Function, atoms: Atoms) -> float:
-    """How far values scatter where the function itself is a straight line."""
+    """Scatter of the values around a straight line over tiny displacements."""
     steps = np.arange(16.0)
     images = []
     for step in steps:
@@ -185,8 +194,8 @@ def _compare(
     digits: float,
     tolerance: float,
     name: Callable[[int], str],
-) -> _Found:
-    """The worst component; `digits`, the round-off of values, is allowed five times over."""
+) -> _Comparison:
+    """The worst component; five times the round-off `digits` of the values is allowed."""
     largest = float(np.max(np.abs(gradient), initial=0.0, where=np.isfinite(gradient)))
     scale = max(largest, FLOOR)
     spread = 5.0 * digits * float(np.linalg.norm([weight for _, weight in _STENCIL])) / scale
@@ -195,12 +204,12 @@ def _compare(
     ratio = np.min(deviation / allowed, axis=0)  # the step that agrees best
     worst = int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio)))
     step = int(np.argmin(deviation[:, worst] / allowed[:, 0]))
-    return _Found(
+    return _Comparison(
         gradient.size, largest, float(deviation[step, worst]), float(allowed[step, 0]), name(worst)
     )
 
 
-def _merged(name: str, parts: list[_Found]) -> Check:
+def _merged(name: str, parts: list[_Comparison]) -> Check:
     worst = max(parts, key=lambda part: np.nan_to_num(part.deviation, nan=np.inf) / part.tolerance)
     return Check(
         name,

@@ -1,55 +1,54 @@
-"""The potential: a descriptor, a prior and a sparse Gaussian process, for lists of Atoms."""
+"""The potential: descriptor, mean function and sparse Gaussian process for lists of Atoms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats
-from nugget._compiled.threads import one_blas_thread
-from nugget.descriptors.base import Descriptor
+from nugget.calibration.leave_one_out import (
+    FEWEST,
+    calibrate_leave_one_out,
+    check_number,
+    similar_structures,
+)
+from nugget.descriptors.base import Descriptor, Environments
+from nugget.display import Contents, Shown, counted
 from nugget.errors import NuggetError
 from nugget.gp.inducing import InducingRule, PivotedCholesky
-from nugget.gp.kernels import RBF, Inducing, Kernel
-from nugget.gp.noise_search import with_best_noise
+from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty import FittedUncertainty, LabelNoise, Posterior, Uncertainty
-from nugget.potential.design import grown, label_rows
-from nugget.potential.evaluate import environment_points
+from nugget.gp.uncertainty import FittedUncertainty, Posterior, Uncertainty
+from nugget.gp.uncertainty.base import HasFloors
+from nugget.numerics.threads import one_blas_thread
+from nugget.potential.calculator import NuggetCalculator
+from nugget.potential.fitted import FittedState, ModelParts, StoredModel
+from nugget.potential.fitting import (
+    Progress,
+    extended_state,
+    fit_state,
+    fit_state_streamed,
+    optimise_likelihood,
+    phases,
+    with_label_rows,
+)
+from nugget.potential.leave_shells_out import FEWEST as SHELLS_FEWEST
+from nugget.potential.leave_shells_out import near_amplitude
+from nugget.potential.mean_functions.base import MeanFunction, SpeciesEnergies, as_mean_function
+from nugget.potential.mean_functions.zbl import ZBL
+from nugget.potential.model_file import load_model, save_model
 from nugget.potential.prediction import Outputs, Prediction, need_volume, predict_parts
-from nugget.potential.priors import Prior, as_prior
-from nugget.potential.shown import potential_contents
-from nugget.potential.streaming import fit_in_pieces
-from nugget.potential.training import Training
-from nugget.structures.batch import Batch, as_batch
-from nugget.structures.shown import Contents, Shown
+from nugget.potential.surface import Surface
+from nugget.potential.training import Noise, Training, TrainingData
+from nugget.structures.batch import as_batch
 
-if TYPE_CHECKING:
-    from nugget.calculators import NuggetCalculator
-    from nugget.potential.surface import Surface
-
-Progress = Callable[[int, int], None]
-
-# Kernel elements of one part: enough to hide Python's share, few enough for the cache.
-_CHUNK = 2**19
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Everything that fitting finds out; enough to predict and to go on learning."""
-
-    prior: Prior
-    inducing: Inducing
-    regression: SparseRegression
-    uncertainty: FittedUncertainty
-    training: Training
-    lean: bool = False  # read from a file that keeps what predictions need, and nothing else
+# Mean functions of a potential with a training domain.
+DEFAULT_MEAN = (SpeciesEnergies(), ZBL())
 
 
 class Potential(Shown):
@@ -57,14 +56,17 @@ class Potential(Shown):
 
     Parameters
     ----------
-    descriptor : what is known of an atom's surroundings, `SOAP` for instance.
+    descriptor : local environment descriptor, for example `SOAP`.
     kernel : covariance of two environments with the same central element.
-    inducing : rule that picks the environments which carry the model.
-    noise : σ_n, misfit of energies in eV/atom (variance σ_n² N for N atoms).
+    inducing : rule that selects the inducing points among the training environments.
+    noise : σ_n, misfit of energies in eV/atom (variance σ_n² N for N atoms); or a `Noise` with the
+        levels of energies, forces and stress.
     force_noise : σ_F, misfit of force components in eV/Å.
-    uncertainty : `LabelNoise` (committee) or `ProjectedProcess` (closed form).
-    prior : mean function, subtracted before learning; one, several, or None for species energies.
-    seed : of all random choices (CUR, sampled members).
+    uncertainty : `Posterior`, `LabelNoise` (ensemble) or `ProjectedProcess`.
+    prior : mean function, subtracted from the labels; one, a list of several to add up, or None for
+        species energies, with a short-range repulsion (`ZBL`) if there is a `domain`.
+    seed : seed of all random choices (CUR, sampled members).
+    domain : whether σ grows with the distance from the training domain (see `potential.domain`).
     """
 
     def __init__(
@@ -72,164 +74,215 @@ class Potential(Shown):
         descriptor: Descriptor,
         kernel: Kernel | None = None,
         inducing: InducingRule | None = None,
-        noise: float = 0.01,
-        force_noise: float = 0.1,
+        noise: float | Noise = Noise.energy,
+        force_noise: float = Noise.force,
         uncertainty: Uncertainty | None = None,
-        prior: Prior | Sequence[Prior] | None = None,
+        prior: MeanFunction | Sequence[MeanFunction] | None = None,
         seed: int = 0,
+        domain: bool = True,
     ) -> None:
-        for name, value in (("noise", noise), ("force_noise", force_noise)):
-            if not (np.isfinite(value) and value > 0):
-                raise NuggetError(f"Potential {name} is {value}; it must be a positive number.")
+        self.noise_levels = noise if isinstance(noise, Noise) else Noise(noise, force_noise)
         self.descriptor = descriptor
         self.kernel: Kernel = RBF() if kernel is None else kernel
         self.inducing: InducingRule = PivotedCholesky() if inducing is None else inducing
-        self.noise = float(noise)
-        self.force_noise = float(force_noise)
-        self.uncertainty: Uncertainty = LabelNoise() if uncertainty is None else uncertainty
-        self.prior = as_prior(prior)
+        self.uncertainty: Uncertainty = Posterior() if uncertainty is None else uncertainty
+        self.domain = bool(domain)
+        self.prior = as_mean_function(DEFAULT_MEAN if prior is None and domain else prior)
         self.seed = int(seed)
         self.rng = np.random.default_rng(self.seed)
         self.calibration: dict[str, Any] | None = None
-        self.choices: dict[str, Any] | None = None  # what a preset chose by data, for the file
-        self.origin: dict[str, Any] = {}  # of a lean file: what is known of its training set
-        self._fit: Fit | None = None
+        self.choices: dict[str, Any] | None = None  # settings that were chosen by data
+        self.origin: dict[str, Any] = {}  # facts about the training set of a lean model
+        self._state: FittedState | None = None
+
+    @classmethod
+    def from_parts(cls, parts: ModelParts) -> Potential:
+        """A potential that is not fitted yet."""
+        p = parts
+        return cls(
+            p.descriptor, p.kernel, p.inducing, p.noise, uncertainty=p.uncertainty,
+            prior=p.mean_function, seed=p.seed, domain=p.domain,
+        )  # fmt: skip
+
+    @property
+    def model_parts(self) -> ModelParts:
+        """The present parts and settings."""
+        return ModelParts(
+            self.descriptor, self.kernel, self.inducing, self.uncertainty, self.prior,
+            self.noise_levels, self.seed, self.domain,
+        )  # fmt: skip
+
+    @property
+    def noise(self) -> float:
+        """σ_n, misfit of energies in eV/atom."""
+        return self.noise_levels.energy
+
+    @noise.setter
+    def noise(self, level: float) -> None:
+        self.noise_levels = replace(self.noise_levels, energy=level)
+
+    @property
+    def force_noise(self) -> float:
+        """σ_F, misfit of force components in eV/Å."""
+        return self.noise_levels.force
+
+    @force_noise.setter
+    def force_noise(self, level: float) -> None:
+        self.noise_levels = replace(self.noise_levels, force=level)
 
     def contents(self) -> Contents:
         return potential_contents(self)
 
-    @one_blas_thread()
     def fit(
         self,
         images: Sequence[Atoms],
         use_forces: bool | None = None,
         use_stress: bool = False,
         progress: Progress | None = None,
-        calibrate: Literal["loo"] | None = None,
+        calibrate: Literal["auto", "loo"] | None = "auto",
         choose_noise: bool = False,
         threads: int | None = None,
         stream: bool = False,
     ) -> Potential:
-        """Learn from energies, and from forces where present (`use_forces=False`: energies only).
+        """Fit to energies, and to forces where present.
 
-        `use_forces=True` insists on them. `progress(done, total)` is called while rows are made; if
-        it has a method `phase`, that is called with the name of each phase. With `calibrate="loo"`
-        the error bars are those of a `Posterior`, made honest by what the model says about
-        structures that are left out; no validation set is needed. With `choose_noise` the noise
-        levels become those with the smallest errors on such structures. `threads` is the number of
-        cores to use (0: all; None: as `nugget.set_threads` says); it does not change the result.
-        `stream` makes and drops label rows piece by piece, for fits larger than the memory; what
-        needs the rows of all labels (`calibrate`, `choose_noise`, sampled members) is refused.
+        Parameters
+        ----------
+        images : structures with stored results.
+        use_forces : None uses forces where present, True requires them, False ignores them.
+        use_stress : whether to fit to stresses as well.
+        progress : `progress(done, total)` is called for each structure; its method `phase`, if
+            there is one, is called with the name of each phase.
+        calibrate : "loo" calibrates a `Posterior` uncertainty on leave-one-out residuals; no
+            validation set is needed. "auto" does so for a `Posterior` and five or more
+            structures, and leaves other uncertainties as they are.
+        choose_noise : set the noise levels to those with the smallest leave-one-out errors.
+        threads : cores to use (0: all; None: see `nugget.set_threads`). The result does not depend
+            on it.
+        stream : compute label rows in parts, for fits that exceed the memory. Not available with
+            `calibrate`, `choose_noise` or sampled members, which need all rows.
         """
-        if calibrate not in (None, "loo"):
-            raise NuggetError(f"calibrate is {calibrate!r}; choose 'loo' or None.")
-        if calibrate is not None and not isinstance(self.uncertainty, Posterior):
+        data = TrainingData.read(images, use_forces, use_stress)
+        return self.fit_data(
+            data, progress=progress, calibrate=calibrate, choose_noise=choose_noise,
+            threads=threads, stream=stream,
+        )  # fmt: skip
+
+    @one_blas_thread()
+    def fit_data(
+        self,
+        data: TrainingData,
+        *,
+        progress: Progress | None = None,
+        calibrate: Literal["auto", "loo"] | None = "auto",
+        choose_noise: bool = False,
+        threads: int | None = None,
+        stream: bool = False,
+    ) -> Potential:
+        """`fit` to a training set whose labels, and perhaps features, are already available."""
+        if calibrate not in (None, "auto", "loo"):
+            raise NuggetError(f"calibrate is {calibrate!r}; choose 'auto', 'loo' or None.")
+        if calibrate == "auto":
+            possible = isinstance(self.uncertainty, HasFloors) and len(data.batch) >= FEWEST
+            calibrate = "loo" if possible and not stream else None
+        if calibrate is not None and not isinstance(self.uncertainty, HasFloors):
             self.uncertainty = Posterior()
-        phase = getattr(progress, "phase", lambda name: None)
         self.rng = np.random.default_rng(self.seed)
-        training = Training.read(images, use_forces, use_stress)
+        self.calibration = None
         if stream:
             if calibrate is not None or choose_noise:
-                raise NuggetError("A streamed fit cannot leave structures out: calibrate later.")
-            self._fit, self.calibration = fit_in_pieces(self, training, progress, threads), None
+                raise NuggetError("A streamed fit has no leave-one-out residuals: calibrate later.")
+            self._state = fit_state_streamed(
+                self.model_parts, data.training, self.rng, progress, threads
+            )
             return self
-        prior = self.prior.fit(training.batch, training.energy)
-        phase("descriptors")
-        env = self.descriptor.compute(training.batch)
-        points = environment_points(env)
-        phase("inducing points")
-        chosen = self.inducing.select(points, self.kernel, self.rng)
-        inducing = self.kernel.inducing(points.x[chosen], points.group[chosen])
-        phase("kernel rows")
-        labels = label_rows(
-            training, env, inducing, prior, self.noise, self.force_noise, progress, threads
-        )
-        phase("linear algebra")
-        regression = SparseRegression.fit(inducing.gram, labels, threads)
-        if choose_noise and len(training.batch) > 1:
-            phase("noise levels")
-            own = np.random.default_rng(self.seed)
-            best, regression = with_best_noise(regression, inducing.gram, labels, own)
-            self.noise, self.force_noise = self.noise * best.energy, self.force_noise * best.force
-            found = {"noise": self.noise, "force_noise": self.force_noise}
-            self.choices = {**(self.choices or {}), **found}
-        self.calibration = None
-        phase("uncertainty")
-        fitted = self.uncertainty.fit(
-            regression, self.rng, lambda: inducing.matrix(env.values, env.species), self.noise
-        )
-        self._fit = Fit(prior, inducing, regression, fitted, training)
+        self._state, self.noise_levels = fit_state(
+            self.model_parts, data, self.rng,
+            choose_noise=choose_noise, progress=progress, threads=threads,
+        )  # fmt: skip
+        if choose_noise and len(data.batch) > 1:
+            levels = {"noise": self.noise, "force_noise": self.force_noise}
+            self.choices = {**(self.choices or {}), **levels}
         if calibrate is not None:
-            phase("calibration")
-            from nugget.calibration.left_out import calibrate_left_out
-
-            calibrate_left_out(self)
+            phases(progress)("calibration")
+            self.calibrate_leave_one_out(data.environments(self.descriptor))
         return self
+
+    def calibrate_leave_one_out(self, environments: Environments | None = None) -> dict[str, Any]:
+        """Calibrate a `Posterior` uncertainty on leave-one-out residuals; no refit.
+
+        `environments` are the features of the training set, if they are available. Returns the
+        record that becomes `calibration`.
+        """
+        state, env = self.fitted, environments
+        check_number(len(state.training.batch))
+        if env is None:
+            env = self.descriptor.compute(state.training.batch)
+        n_species = len(self.descriptor.species)
+        groups = similar_structures(env.values, env.species, env.owner, n_species, self.seed)
+        uncertainty, record = calibrate_leave_one_out(
+            state.regression, state.uncertainty, groups, self.seed
+        )
+        self.set_uncertainty(uncertainty)
+        self.calibration = record
+        enough = len(state.training.batch) >= SHELLS_FEWEST
+        if state.domain is not None and enough and isinstance(self.uncertainty, Posterior):
+            near = near_amplitude(state, self.uncertainty, env)
+            self._state = replace(self.fitted, domain=state.domain.with_near(near))
+        return record
+
+    def without_domain(self) -> Potential:
+        """The same potential, whose σ does not account for the training domain."""
+        other = self.copy()
+        other._state = self.fitted.inside
+        return other
+
+    def optimise(self, data: TrainingData) -> None:
+        """Set kernel and noise to those of the largest marginal likelihood of the energies."""
+        parts, choices = optimise_likelihood(self.model_parts, data)
+        self.kernel, self.noise_levels = parts.kernel, parts.noise
+        self.choices = {**(self.choices or {}), **choices}
 
     @one_blas_thread()
     def update(
         self, images: Sequence[Atoms], use_forces: bool | None = None,
         use_stress: bool | None = None,
     ) -> Potential:  # fmt: skip
-        """Learn from further structures at the cost of those alone; the prior stays as it is.
+        """Learn further structures at the cost of those alone; the mean function stays fixed.
 
-        Forces and stress are used as they were for `fit`, unless said otherwise.
+        Forces and stress are used as in `fit`, unless given.
         """
-        old = self._able_to_learn()
+        self._state = old = with_label_rows(self.model_parts, self.fitted)
         forces = old.training.use_forces if use_forces is None else use_forces
         stress = old.training.use_stress if use_stress is None else use_stress
         more = Training.read(images, forces, stress)
-        env = self.descriptor.compute(more.batch)
-        points = environment_points(env)
-        existing = (old.inducing.z, old.inducing.group)
-        chosen = self.inducing.select(points, self.kernel, self.rng, existing)
-        inducing, regression = old.inducing, old.regression
-        if len(chosen):
-            inducing, regression = grown(self, old, points.x[chosen], points.group[chosen])
-        labels = label_rows(more, env, inducing, old.prior, self.noise, self.force_noise)
-        regression = regression.add_rows(labels)
-        training = old.training.append(more)
-
-        def environments() -> Floats:
-            every = self.descriptor.compute(training.batch)
-            return inducing.matrix(every.values, every.species)
-
-        fitted = self.uncertainty.fit(regression, self.rng, environments, self.noise)
-        fitted = fitted.calibrated_as(old.uncertainty)
-        self._fit = Fit(old.prior, inducing, regression, fitted, training)
+        self._state = extended_state(self.model_parts, old, more, self.rng)
         return self
 
-    def _able_to_learn(self) -> Fit:
-        """The fit with its label rows: a model file keeps structures, but not their rows."""
-        old = self.fitted
-        if old.lean:
-            raise NuggetError("A lean model predicts, but cannot learn on; update the full model.")
-        if not old.regression.has_rows:
-            env, noise = self.descriptor.compute(old.training.batch), (self.noise, self.force_noise)
-            labels = label_rows(old.training, env, old.inducing, old.prior, *noise)
-            old = self._fit = replace(old, regression=old.regression.with_rows(labels))
-        return old
-
     def copy(self) -> Potential:
-        """A potential that learns on its own; what both know already is shared, not copied."""
-        other = copy(self)  # a fit is never changed, only replaced
+        """A potential that learns independently; the fitted state is shared, not copied."""
+        other = copy(self)  # a state is never changed, only replaced
         other.rng = deepcopy(self.rng)
         return other
 
     @property
-    def fitted(self) -> Fit:
-        """What fitting found; an error if there was none."""
-        if self._fit is None:
+    def fitted(self) -> FittedState:
+        """The fitted state; an error before `fit`."""
+        if self._state is None:
             raise NuggetError("This potential has not been fitted: call fit(images) first.")
-        return self._fit
+        return self._state
 
     @property
     def is_fitted(self) -> bool:
-        return self._fit is not None
+        return self._state is not None
+
+    def set_regression(self, regression: SparseRegression) -> None:
+        """Replace the regression by the same one with what its updates use."""
+        self._state = replace(self.fitted, regression=regression)
 
     def set_uncertainty(self, uncertainty: FittedUncertainty) -> None:
-        """Use other noise levels or another scale (a calibration found them); no refit."""
-        self._fit = replace(self.fitted, uncertainty=uncertainty)
+        """Replace the fitted uncertainty, for example by a calibrated one; no refit."""
+        self._state = replace(self.fitted, uncertainty=uncertainty)
         self.uncertainty = uncertainty.settings
 
     def predict(
@@ -247,51 +300,84 @@ class Potential(Shown):
         progress: Progress | None = None,
         threads: int | None = None,
     ) -> Prediction:
-        """Predict exactly what is asked for; structures of any kind together.
+        """Predict the requested quantities; structures of any kind may be mixed.
 
-        `threads` is the number of cores to use (0: all; None: as `nugget.set_threads` says).
+        `threads` is the number of cores to use (0: all; None: see `nugget.set_threads`).
         """
         batch = as_batch(images)
         if stress or stress_uncertainty:
             need_volume(batch)
         want = Outputs(
-            forces, uncertainty, uncertainty_gradient, energies, stress,
-            energies_uncertainty, forces_uncertainty, stress_uncertainty,
-        )  # fmt: skip
-        return predict_parts(self, list(self.parts(batch)), want, progress, threads)
-
-    def parts(self, batch: Batch) -> Iterator[Batch]:
-        """The batch in pieces whose kernel rows fit into the cache."""
-        if len(batch) == 1:
-            return iter((batch,))
-        return (batch.part(*ends) for ends in batch.slices(self.rows_at_a_time))
-
-    @property
-    def rows_at_a_time(self) -> int:
-        """Atoms whose kernel rows fit into the cache together."""
-        return max(_CHUNK // max(len(self.fitted.inducing), 1), 1)
+            forces=forces,
+            uncertainty=uncertainty,
+            uncertainty_gradient=uncertainty_gradient,
+            energies=energies,
+            stress=stress,
+            energies_uncertainty=energies_uncertainty,
+            forces_uncertainty=forces_uncertainty,
+            stress_uncertainty=stress_uncertainty,
+        )
+        state = self.fitted
+        return predict_parts(state, list(state.parts(batch)), want, progress, threads)
 
     def lcb(self, kappa: float) -> Surface:
-        """The lower confidence bound E − κσ: call it with images for values and gradients."""
-        from nugget.potential.surface import Surface
+        """The lower confidence bound E − κσ; call it with images for values and gradients.
 
-        return Surface(self, kappa)
+        σ leaves out the training domain (see `potential.surface`).
+        """
+        return Surface(self.fitted, kappa)
 
     def calculator(self, **options: Any) -> NuggetCalculator:
-        """An ASE calculator of the mean surface."""
-        from nugget.calculators import NuggetCalculator
-
+        """An ASE calculator of the mean energy."""
         return NuggetCalculator(self, **options)
 
     def save(self, path: str | Path, lean: bool = False) -> None:
-        """Write to one file, atomically; a `lean` file predicts, but cannot learn on."""
-        from nugget.modelfile.file import save
+        """Write to one file, atomically; a `lean` file predicts but cannot be updated."""
+        model = StoredModel(
+            self.model_parts, self.fitted, self.rng, self.calibration, self.choices, self.origin
+        )
+        save_model(model, path, lean)
 
-        save(self, path, lean)
+    @classmethod
+    def load(cls, path: str | Path, trust_code: bool = False) -> Potential:
+        """Read a potential that `save` wrote; see `model_file.load_model` about `trust_code`."""
+        model = load_model(path, trust_code)
+        potential = cls.from_parts(model.parts)
+        potential.rng, potential.calibration = model.rng, model.calibration
+        potential.choices, potential.origin = model.choices, model.origin
+        potential._state = model.state
+        return potential
 
-    @staticmethod
-    def load(path: str | Path) -> Potential:
-        """Read a potential that `save` wrote."""
-        from nugget.modelfile.file import load
 
-        return load(path)
+def potential_contents(potential: Potential) -> Contents:
+    """Elements, training set, parts, and whether the uncertainty is calibrated."""
+    parts = {
+        name: repr(getattr(potential, name))
+        for name in ("descriptor", "kernel", "inducing", "uncertainty")
+    }
+    facts = {
+        **parts,
+        "mean function": repr(potential.prior),
+        "noise": f"{potential.noise:g} eV/atom, forces {potential.force_noise:g} eV/Å",
+        "seed": str(potential.seed),
+    }
+    words = [" ".join(potential.descriptor.species), type(potential.descriptor).__name__]
+    words.append(type(potential.uncertainty).__name__)
+    if not potential.is_fitted:
+        return Contents("Potential", [*words, "not fitted"], facts)
+    state = potential.fitted
+    training = state.training
+    number = potential.origin["summary"]["structures"] if state.lean else len(training.batch)
+    labels = "energies"
+    if training.use_forces or training.has_forces.any():
+        labels += ", forces"
+    if training.use_stress:
+        labels += ", stress"
+    structures = counted(number, "structure")
+    points = counted(len(state.inducing), "inducing point")
+    calibration = potential.calibration or {}
+    facts = {"fitted to": f"{structures} ({labels})", "inducing points": points, **facts}
+    facts["calibration"] = str(calibration.get("method", "yes")) if calibration else "none"
+    words = [*words, f"fitted to {structures} ({labels})", points]
+    words.append("calibrated" if calibration else "not calibrated")
+    return Contents("Potential", [*words, *(["lean"] if state.lean else [])], facts)

@@ -1,4 +1,4 @@
-"""The training set of a potential: structures and labels as flat arrays."""
+"""The training set of a potential: structures and labels as flat arrays, and their noise levels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,47 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Bools, Floats
+from nugget.descriptors.base import Descriptor, Environments
+from nugget.errors import NuggetError
+from nugget.numerics.arrays import Bools, Floats, Ints
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.labels import read_labels
+
+# Without a level of its own, stress has σ_F per Å² of surface of a cell with this many Å².
+_STRESS_AREA = 25.0
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of the misfit: energies (eV/atom), forces (eV/Å) and stress (eV/Å³).
+
+    The variance of an energy is σ_n² N for N atoms. Without a `stress` level, stress components
+    follow the forces.
+    """
+
+    energy: float = 0.01
+    force: float = 0.1
+    stress: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("energy", "force", "stress"):
+            value = getattr(self, name)
+            if value is None and name == "stress":
+                continue
+            if not (np.isfinite(value) and value > 0):
+                argument = {"energy": "noise", "force": "force_noise"}.get(name, "stress noise")
+                raise NuggetError(f"Potential {argument} is {value}; it must be a positive number.")
+            object.__setattr__(self, name, float(value))
+
+    @property
+    def stress_level(self) -> float:
+        """The level of stress components."""
+        return self.force / _STRESS_AREA if self.stress is None else self.stress
+
+    def scaled(self, energy: float, force: float) -> Noise:
+        """Levels multiplied by a factor for energies and one for forces and stress."""
+        stress = None if self.stress is None else self.stress * force
+        return Noise(self.energy * energy, self.force * force, stress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +65,16 @@ class Training:
 
     @classmethod
     def read(cls, images: Sequence[Atoms], use_forces: bool | None, use_stress: bool) -> Training:
-        """Structures with stored results; what is missing or not finite is an error."""
+        """Read stored results; a missing label or one that is not finite is an error."""
         batch = as_batch(images)
-        known = read_labels(images, use_forces, use_stress)
-        nothing = [np.full((n, 3), np.nan) for n in batch.sizes]
-        forces = [n if k.forces is None else k.forces for k, n in zip(known, nothing, strict=True)]
-        stress = [np.full(6, np.nan) if k.stress is None else k.stress for k in known]
-        energy = np.array([k.energy for k in known])
+        labels = read_labels(images, use_forces, use_stress)
+        missing = [np.full((n, 3), np.nan) for n in batch.sizes]
+        forces = [
+            nan if one.forces is None else one.forces
+            for one, nan in zip(labels, missing, strict=True)
+        ]
+        stress = [np.full(6, np.nan) if one.stress is None else one.stress for one in labels]
+        energy = np.array([one.energy for one in labels])
         return cls(batch, energy, np.concatenate(forces), np.array(stress), use_forces, use_stress)
 
     def part(self, start: int, stop: int) -> Training:
@@ -49,7 +90,7 @@ class Training:
         )
 
     def append(self, more: Training) -> Training:
-        """All structures of both."""
+        """The structures of both training sets."""
         a, b = self.batch, more.batch
         batch = Batch(
             positions=np.concatenate([a.positions, b.positions]),
@@ -78,9 +119,9 @@ class Training:
         return ~np.isnan(self.stress[:, 0])
 
     def contains(self, images: Sequence[Atoms]) -> Bools:
-        """Which structures are among the training ones, to the digits that files keep, (B,)."""
-        known = set(_keys(self.batch))
-        return np.array([key in known for key in _keys(as_batch(images))], dtype=bool)
+        """Which structures are in the training set, to the precision of structure files, (B,)."""
+        members = set(_keys(self.batch))
+        return np.array([key in members for key in _keys(as_batch(images))], dtype=bool)
 
     def fingerprint(self) -> str:
         """A hash of structures and labels, for provenance."""
@@ -92,7 +133,7 @@ class Training:
 
 
 def _keys(batch: Batch) -> Iterator[tuple[bytes, ...]]:
-    """What makes a structure this one: elements, positions and cell to 1e-5 Å."""
+    """Identity of each structure: elements, positions and cell to 1e-5 Å."""
     x, cells = (np.round(a, 5) + 0.0 for a in (batch.positions, batch.cells))  # no negative zeros
     for s in range(len(batch)):
         rows = slice(batch.offsets[s], batch.offsets[s + 1])
@@ -100,3 +141,39 @@ def _keys(batch: Batch) -> Iterator[tuple[bytes, ...]]:
         yield tuple(
             a.tobytes() for a in (batch.numbers[rows], x[rows], periodic, cells[s][periodic])
         )
+
+
+@dataclass(eq=False)
+class TrainingData:
+    """A training set while a model is fitted to it; its features are computed once.
+
+    The features of one descriptor are kept at a time, because they may be large.
+    """
+
+    training: Training
+    _descriptor: Descriptor | None = None
+    _environments: Environments | None = None
+
+    @classmethod
+    def read(
+        cls, images: Sequence[Atoms], use_forces: bool | None, use_stress: bool
+    ) -> TrainingData:
+        """Structures with stored results (see `Training.read`)."""
+        return cls(Training.read(images, use_forces, use_stress))
+
+    @property
+    def batch(self) -> Batch:
+        return self.training.batch
+
+    def environments(self, descriptor: Descriptor) -> Environments:
+        """The features of all structures."""
+        if self._environments is None or self._descriptor != descriptor:
+            self._environments = descriptor.compute(self.training.batch)
+            self._descriptor = descriptor
+        return self._environments
+
+    def sample(self, descriptor: Descriptor, structures: Ints) -> Environments:
+        """The features of some structures; all features are used if they are available."""
+        if self._environments is not None and self._descriptor == descriptor:
+            return self._environments.select(structures)
+        return descriptor.compute(self.training.batch.select(structures))

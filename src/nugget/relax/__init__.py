@@ -1,12 +1,14 @@
-"""Relaxation: of many structures at once on a model, and of few with an expensive engine."""
+"""Relaxation of many structures together on a model, and of few with an expensive engine."""
 
-from nugget.relax.learning import EngineRelaxed, LearningRelaxation, relax_with_engine
-from nugget.relax.run import Relaxed, relax
-from nugget.relax.surfaces import on_calculator
+from __future__ import annotations
+
+from nugget.relax.engine_relaxation import LearningRelaxation, relax_with_engine
+from nugget.relax.lockstep import RelaxationEnd
+from nugget.relax.relaxation import Relaxed, on_calculator, relax
 
 __all__ = [
-    "EngineRelaxed",
     "LearningRelaxation",
+    "RelaxationEnd",
     "Relaxed",
     "on_calculator",
     "relax",

@@ -2,11 +2,15 @@
 
     E(x) = c + Σ_p V_kind(p)(r_p) + f(q(x))
 
-V is one pair function per pair of elements: what one bond teaches holds for all bonds of its kind.
-f knows the structure as a whole: a Matérn 5/2 process in the inverse distances q, k(q, q') =
-(3l²/5)(1 + s + s²/3)e^{-s}, s = √5|q − q'|/l, so that ∂∂'k(q, q) = 1. f alone reproduces all data
-in the end; V makes the first steps long and right. Weights: V ~ ρ·A, f ~ A. A follows from the
-data in closed form; l and ρ climb to the largest marginal likelihood.
+V is one pair function per pair of elements, shared by all bonds of its kind. f describes the
+structure as a whole: a Matérn 5/2 process in the inverse distances q, k(q, q') =
+(3l²/5)(1 + s + s²/3)e^{-s}, s = √5|q − q'|/l, so that ∂∂'k(q, q) = 1. With enough data f alone
+reproduces the labels; V makes the first steps long and accurate. The prior variances are ρ·A for V
+and A for f. A follows from the data in closed form; l and ρ maximise the marginal likelihood.
+
+Every pair of neighbours p, with distance r_p and sum of covalent radii b_p, gives a coordinate
+q_p = b_p/r_p, and the values of Gaussians in r_p/b_p, from which the pair functions are built. The
+list of pairs stays the same during a relaxation, so that coordinates remain comparable.
 """
 
 from __future__ import annotations
@@ -17,20 +21,110 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+from ase import Atoms
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import block_diag, csr_matrix, hstack
 
-from nugget._compiled.arrays import Floats
-from nugget.relax.pair_features import PairFeatures
+from nugget.numerics.arrays import Bools, Floats, Ints
+from nugget.structures.batch import as_batch
+from nugget.structures.geometry import radii_of
+from nugget.structures.neighbours import find_pairs
+
+REACH, SKIN = 2.5, 1.0  # pairs up to REACH·b + SKIN (Å)
+_GRID = np.linspace(0.6, REACH, 20)  # centres of the Gaussians, r/b
+_WIDTH = float(_GRID[1] - _GRID[0])
+
+
+def _pair_function_factor() -> Floats:
+    """L with LLᵀ = covariance of a smooth pair function on the grid, larger at short distance."""
+    size = np.exp(-2.0 * (_GRID - 1.0))
+    smooth = np.exp(-0.5 * ((_GRID[:, None] - _GRID) / 0.25) ** 2)
+    covariance = size[:, None] * smooth * size
+    covariance.flat[:: len(_GRID) + 1] += 1e-10
+    return np.asarray(np.linalg.cholesky(covariance))
+
+
+class PairFeatures:
+    """The pairs of one structure with a free atom; `x` are its free coordinates, flat."""
+
+    factor = _pair_function_factor()
+    n_basis = len(_GRID)
+
+    def __init__(self, atoms: Atoms, free: Bools) -> None:
+        self.positions, self.free = atoms.positions.copy(), free
+        radii = radii_of(atoms.numbers)
+        pairs = find_pairs(as_batch(atoms), 2 * REACH * float(radii.max()) + SKIN)
+        i, j = pairs.i, pairs.j
+        bond = radii[i] + radii[j]
+        distance = np.linalg.norm(self.positions[j] + pairs.shift - self.positions[i], axis=1)
+        movable = np.asarray(free.any(axis=1))
+        # The distance between an atom and its own image is constant.
+        used = (movable[i] | movable[j]) & (i != j) & (distance < REACH * bond + SKIN)
+        self.i, self.j, self.shift, self.bond = i[used], j[used], pairs.shift[used], bond[used]
+        elements = np.sort(np.column_stack([atoms.numbers[self.i], atoms.numbers[self.j]]), axis=1)
+        kinds, self.kind = np.unique(elements, axis=0, return_inverse=True)
+        self.kind = self.kind.reshape(-1)
+        self.n_pairs, self.n_kinds, self.n_free = len(self.i), len(kinds), int(free.sum())
+        self._end_j = self._columns(self.j)
+        self._end_i = self._columns(self.i)
+
+    def _columns(self, atom: Ints) -> tuple[Ints, Ints, Ints]:
+        """Pair, axis and free coordinate of every end of a pair that can move."""
+        number = np.full(self.free.shape, -1, dtype=np.int64)
+        number[self.free] = np.arange(self.n_free)
+        pair, axis = np.nonzero(self.free[atom])
+        return pair, axis, number[atom[pair], axis]
+
+    def distances(self, x: Floats) -> tuple[Floats, Floats]:
+        """r (P,) and the unit vectors from i to j (P, 3)."""
+        positions = self.positions.copy()
+        positions[self.free] = x
+        d = positions[self.j] + self.shift - positions[self.i]
+        r = np.sqrt(np.sum(d * d, axis=1))
+        return r, d / r[:, None]
+
+    def coordinates(self, r: Floats) -> tuple[Floats, Floats]:
+        """q = b/r and dq/dr."""
+        return self.bond / r, -self.bond / (r * r)
+
+    def basis(self, r: Floats) -> tuple[Floats, Floats]:
+        """Gaussians (P, n_basis), smoothly zero from r = REACH·b on, and their slopes d/dr."""
+        t = r / self.bond
+        s = np.minimum(t / REACH, 1.0)
+        cut, slope = (1 - s * s) ** 2, -4 * s * (1 - s * s) / REACH
+        value = np.exp(-0.5 * ((t[:, None] - _GRID) / _WIDTH) ** 2)
+        grad = -(t[:, None] - _GRID) / _WIDTH**2 * value
+        return value * cut[:, None], (grad * cut[:, None] + value * slope[:, None]) / self.bond[
+            :, None
+        ]
+
+    def jacobian(self, unit: Floats, weight: Floats) -> csr_matrix:
+        """weight_p · ∂r_p/∂x, (P, n_free), sparse."""
+        rows, columns, values = [], [], []
+        for sign, (pair, axis, column) in ((1.0, self._end_j), (-1.0, self._end_i)):
+            rows.append(pair)
+            columns.append(column)
+            values.append(sign * weight[pair] * unit[pair, axis])
+        entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
+        return csr_matrix(entries, shape=(len(self.i), self.n_free))
+
+    def gradient(self, unit: Floats, weight: Floats) -> Floats:
+        """Σ_p weight_p ∂r_p/∂x, (n_free,)."""
+        total = np.zeros(self.n_free)
+        for sign, (pair, axis, column) in ((1.0, self._end_j), (-1.0, self._end_i)):
+            values = sign * weight[pair] * unit[pair, axis]
+            total += np.bincount(column, values, self.n_free)
+        return total
+
 
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 RATIOS = (0.0, 0.1, 1.0, 10.0, 100.0)
-ENERGY_NOISE, GRADIENT_NOISE = 1e-3, 3e-3  # eV, eV/Å: an engine's round-off, with room
+ENERGY_NOISE, GRADIENT_NOISE = 1e-3, 3e-3  # eV, eV/Å: round-off of an engine with a margin
 _JITTER = 1e-9
 
 
 class Point(NamedTuple):
-    """What the engine said at x."""
+    """Labels of the engine at x."""
 
     x: Floats  # (n_free,)
     energy: float
@@ -38,7 +132,7 @@ class Point(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which length scale l and which weight ρ of the pair functions."""
+    """Indices of the length scale l and of the weight ρ of the pair functions."""
 
     length: int  # of LENGTHS
     ratio: int  # of RATIOS
@@ -122,7 +216,7 @@ class Surrogate:
     """The fitted process; `surrogate(x, kappa)` gives E + κσ and its gradient.
 
     σ is the standard deviation of the energy. It grows with the square of the distance from a
-    point whose gradient is known: E + κσ bends upwards where the curvature is not known yet.
+    labelled point, so that E + κσ curves upwards where the curvature is unknown.
     """
 
     def __init__(self, features: PairFeatures, points: Sequence[Point]) -> None:
@@ -131,7 +225,7 @@ class Surrogate:
         self.choice = self._climb(FIRST_CHOICE)
 
     def _climb(self, choice: Choice) -> Choice:
-        """Go to neighbours of (l, ρ) while the marginal likelihood rises."""
+        """Move to neighbours of (l, ρ) while the marginal likelihood increases."""
         phi = self._data.phi
         shared = phi @ phi.T
         tried: dict[Choice, float] = {}
@@ -158,7 +252,7 @@ class Surrogate:
         covariance = data.covariance(LENGTHS[choice.length]) + RATIOS[choice.ratio] * shared
         amplitude = 1.0
         noise = np.tile(np.r_[ENERGY_NOISE, np.full(p // n - 1, GRADIENT_NOISE)], n)
-        # The noise in units of A needs A, and A needs the noise: twice is enough.
+        # Noise in units of A and A itself depend on each other; two iterations suffice.
         for _ in range(2):
             matrix = covariance.copy()
             matrix.flat[:: p + 1] += noise**2 / amplitude + _JITTER
@@ -178,7 +272,7 @@ class Surrogate:
         self._pair_weights = self._pair_function(self._data.phi.T @ weights)
 
     def _split(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Weights of energies (n,), and those of gradients taken to coordinates, (n, P)."""
+        """Weights of energies (n,), and those of gradients in the coordinates q, (n, P)."""
         n = len(self._data.q)
         table = weights.reshape(n, -1)
         return table[:, 0], (self._data.jacobians @ table[:, 1:].ravel()).reshape(n, -1)
@@ -198,7 +292,7 @@ class Surrogate:
         k, c1, c2 = _matern(np.sum(apart * apart, axis=1), self._length)
 
         def local(energies: Floats, gradients: Floats) -> tuple[float, Floats]:
-            """Σ of energies·k and of gradients·∂k/∂q', and its slope by q."""
+            """Σ of energies·k and of gradients·∂k/∂q', and its derivative with respect to q."""
             inner = np.sum(apart * gradients, axis=1)
             return energies @ k + c1 @ inner, c1 @ gradients - (energies * c1 + c2 * inner) @ apart
 
@@ -208,7 +302,7 @@ class Surrogate:
         if kappa == 0.0:
             return energy, features.gradient(unit, by_r)
 
-        # σ²/A = k(x, x) − κᵀK⁻¹κ: its gradient is that of a mean with the weights K⁻¹κ.
+        # σ²/A = k(x, x) − κᵀK⁻¹κ; its gradient is that of a mean with the weights K⁻¹κ.
         sums = np.zeros((features.n_kinds, features.n_basis))
         np.add.at(sums, features.kind, value)
         phi = (sums @ features.factor).ravel()
@@ -223,3 +317,25 @@ class Surrogate:
         half_slope = np.sum(value_slope * shared, axis=1) - solved_by_q * slope
         by_r += kappa * self._amplitude / std * half_slope
         return energy + kappa * std, features.gradient(unit, by_r)
+
+
+_STEP = 0.02  # Å, of finite differences
+
+
+def softest_mode(model: Surrogate, x: Floats) -> Floats:
+    """Unit eigenvector of the lowest eigenvalue of the Hessian.
+
+    Motions that keep all distances (translations and rotations of a cluster) are excluded.
+    """
+    d = len(x)
+    hessian = np.empty((d, d))
+    for k in range(d):
+        step = np.zeros(d)
+        step[k] = _STEP
+        hessian[k] = (model(x + step)[1] - model(x - step)[1]) / (2 * _STEP)
+    r, unit = model.features.distances(x)
+    jacobian = model.features.jacobian(unit, np.ones(len(r))).toarray()
+    stretch, motions = np.linalg.eigh(jacobian.T @ jacobian)
+    rigid = motions[:, stretch < 1e-6]
+    modes = np.linalg.eigh(0.5 * (hessian + hessian.T) + 1e4 * rigid @ rigid.T)[1]
+    return np.asarray(modes[:, 0])

@@ -1,4 +1,6 @@
-"""Figures and pages made from results; `view` shows structures in a notebook."""
+"""Figures, pages and live views of results; `view` shows structures in a notebook."""
+
+from __future__ import annotations
 
 from nugget import lazy_names
 

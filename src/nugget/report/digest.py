@@ -1,4 +1,4 @@
-"""The records of a search in a few numbers and words."""
+"""The records of a search summarised in numbers and short texts."""
 
 from __future__ import annotations
 
@@ -6,57 +6,61 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from nugget.search.polish import HULL, Minimum
+from nugget.search.record import EndReason
+from nugget.search.stop import RediscoveryCounter
+from nugget.search.store import BEST, DATABASE, MINIMA
+from nugget.systems.system_settings import make_goal
 
 if TYPE_CHECKING:
-    from nugget.search.goal import Goal
-    from nugget.search.polish_step import PolishStep
-    from nugget.search.run import Status
-    from nugget.search.store import Record
+    from nugget.search.record import PolishStep, Record
+    from nugget.search.search import Result, Search
+    from nugget.systems.goal import Goal
 
-#: How many of the last evaluations errors and times are taken from.
+
+#: Errors and times are averaged over this many of the last evaluations.
 LAST = 20
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How good the last predictions were."""
+    """Errors and calibration of the last predictions."""
 
     count: int
     error: float  # mean |E − predicted E|, eV/atom
-    z: float  # root mean square of (E − predicted E)/σ with σ as it was rescaled; 1 is calibrated
+    z: float  # rms of (E − predicted E)/σ with the calibrated σ; 1 is ideal
 
 
 def quality(records: Sequence[Record], last: int = LAST) -> Quality | None:
-    """Of the last predictions that met their outcome; None before there are any."""
-    met = [r for r in records if r.ok and r.predicted is not None and r.std][-last:]
-    if not met:
+    """Of the last predictions with a result; None before there are any."""
+    predicted = [r for r in records if r.ok and r.predicted is not None and r.std][-last:]
+    if not predicted:
         return None
-    errors = [record.energy - float(record.predicted or 0.0) for record in met]
-    bars = [record.scale * float(record.std or 0.0) for record in met]
+    errors = [record.energy - float(record.predicted or 0.0) for record in predicted]
+    bars = [record.scale * float(record.std or 0.0) for record in predicted]
     return Quality(
-        len(met),
-        sum(abs(e) / len(r.atoms) for e, r in zip(errors, met, strict=True)) / len(met),
-        sqrt(sum((e / s) ** 2 for e, s in zip(errors, bars, strict=True)) / len(met)),
+        len(predicted),
+        sum(abs(e) / len(r.atoms) for e, r in zip(errors, predicted, strict=True)) / len(predicted),
+        sqrt(sum((e / s) ** 2 for e, s in zip(errors, bars, strict=True)) / len(predicted)),
     )
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one generator has contributed."""
+    """The contribution of one generator."""
 
     name: str
     chosen: int  # structures that were evaluated
-    best: int  # of those, lower than all before
-    last: bool  # it made the lowest one of all
+    best: int  # of those, lower than all earlier ones
+    last: bool  # it generated the lowest structure
 
 
 def informed(goal: Goal, records: Sequence[Record], steps: Sequence[PolishStep]) -> Goal:
-    """The goal that knows these structures, too: a convex hull may have sunk."""
-    known = [record.atoms for record in records if record.ok]
-    for atoms in [*known, *(step.atoms for step in steps if step.ok)]:
+    """The goal after these structures, which may lower a convex hull."""
+    evaluated = [record.atoms for record in records if record.ok]
+    for atoms in [*evaluated, *(step.atoms for step in steps if step.ok)]:
         goal = goal.informed(atoms, float(atoms.calc.results["energy"]))
     return goal
 
@@ -64,9 +68,9 @@ def informed(goal: Goal, records: Sequence[Record], steps: Sequence[PolishStep])
 def shares(
     records: Sequence[Record], improved: Sequence[bool], lowest: Record | None
 ) -> list[Share]:
-    """Of all generators that were evaluated, the most frequent first.
+    """Contributions of the generators, the most frequent first.
 
-    `improved` says of each record whether it was lower than all before.
+    `improved` holds for each record whether it was lower than all earlier ones.
     """
     chosen = Counter(record.generator for record in records)
     best = Counter(r.generator for r, lower in zip(records, improved, strict=True) if lower)
@@ -75,33 +79,33 @@ def shares(
 
 
 def improvements(records: Sequence[Record], goal: Goal) -> list[bool]:
-    """Of each record, whether it was lower than all before, by what was known then."""
+    """For each record, whether it was lower than all earlier ones by the goal at that time."""
     lower: list[bool] = []
-    known: list[Record] = []
+    earlier: list[Record] = []
     lowest = float("inf")
     for record in records:
         value = goal.value(record.atoms, record.energy) if record.ok else float("inf")
         lower.append(value < lowest)
         if not record.ok:
             continue
-        known.append(record)
+        earlier.append(record)
         informed = goal.informed(record.atoms, record.energy)
         if informed is goal:
             lowest = min(lowest, value)
         else:
-            goal, lowest = informed, min(informed.value(r.atoms, r.energy) for r in known)
+            goal, lowest = informed, min(informed.value(r.atoms, r.energy) for r in earlier)
     return lower
 
 
 def failures(records: Sequence[Record]) -> dict[str, int]:
-    """How many evaluations failed, by kind."""
+    """Number of failed evaluations by kind."""
     return dict(Counter(record.failure for record in records if not record.ok).most_common())
 
 
 def seconds_left(
     records: Sequence[Record], budget: int, last: int = LAST, in_flight: int = 1
 ) -> float | None:
-    """From the mean of the last evaluations, `in_flight` at a time; None before the first."""
+    """Remaining time by the mean of the last evaluations; None before the first."""
     recent = records[-last:]
     if not recent:
         return None
@@ -110,56 +114,89 @@ def seconds_left(
     return mean * max(budget - len(records), 0)
 
 
-def duration(seconds: float) -> str:
-    """A time for people: 0.42 s, 17 s, 3 min 05 s, 2 h 10 min."""
-    if seconds < 9.95:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+def fixed(value: float, digits: int = 4, plus: bool = False) -> str:
+    """A number for a page with a typographic minus, without negative zeros."""
+    text = f"{value:+z.{digits}f}" if plus else f"{value:z.{digits}f}"
+    return text.replace("-", "−")
 
 
-def counted(kinds: dict[str, int]) -> str:
-    """Failures in words: 3 (timeout 2, nan 1)."""
+def failure_counts(kinds: dict[str, int]) -> str:
+    """Failures as text: 3 (timeout 2, nan 1)."""
     if not kinds:
         return "none"
     parts = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
     return f"{sum(kinds.values())} ({parts})"
 
 
-def polish_line(status: Status) -> str:
-    """The last evaluation of a relaxation with the engine, in one line."""
-    step = status.polish[-1]
-    head = f"polish {len(status.polish):3d}  evaluation {step.start + 1}"
-    if not step.ok:
-        return f"{head}  {step.failure}: {' '.join(step.reason.split())}"
-    results = step.atoms.calc.results
-    fmax = float(np.linalg.norm(results["forces"], axis=1).max())
-    goal = status.learner.goal
-    value = goal.value(step.atoms, results["energy"])
-    return f"{head}  {value:.4f} {goal.unit}  largest force {fmax:.3f} eV/Å"
+def _minimum(one: Minimum) -> dict[str, Any]:
+    groups = {name: getattr(one, name) or None for name in ("point_group", "space_group")}
+    relaxed = {name: getattr(one.relaxed, name) for name in ("fmax", "converged")}
+    start = {"start": one.start if one.start >= 0 else None, "learned": one.start < 0}
+    return {"energy": one.value, **relaxed, **groups, "met": one.met, **start}
 
 
-def plain_line(status: Status) -> str:
-    """One evaluation in one line."""
-    record, best = status.record, status.learner.best
-    assert record is not None
-    head = f"{status.evaluations:4d}/{status.budget}"
-    if not record.ok:
-        return f"{head}  {record.failure}: {' '.join(record.reason.split())}  {record.generator}"
-    assert best is not None
-    learner, goal = status.learner, status.learner.goal
-    mark = "*" if best is record else " "
-    expected = ""
-    if record.predicted is not None and record.std:
-        bar = goal.stds([record.atoms], np.array([record.scale * record.std]))[0]
-        expected = f"  expected {goal.value(record.atoms, record.predicted):.3f} ± {bar:.3f}"
-    unit = goal.unit
-    return (
-        f"{head} {mark} {learner.value(record):.4f} {unit}  best {learner.value(best):.4f} {unit}"
-        f"{expected}  "
-        f"{record.generator}{', to explore' if record.purpose == 'explore' else ''}"
-    )
+def search_summary(search: Search, result: Result | None) -> dict[str, Any]:
+    """The result of a search as plain data; `result` is None if it was broken off."""
+    records = search.store.records()
+    good = [record for record in records if record.ok]
+    goal = make_goal(search.config.system)
+    before = search.knowledge().learned
+    for record in (*before, *good):
+        goal = goal.informed(record.atoms, record.energy)
+    value = {record.iteration: goal.value(record.atoms, record.energy) for record in good}
+    best = min(good, key=lambda record: goal.order(record.atoms, record.energy), default=None)
+    directory = search.store.directory
+    steps = search.store.polish_steps()
+    minima = () if result is None else result.minima
+    confidence = RediscoveryCounter.of(records, before).confidence()
+    learned = [goal.value(record.atoms, record.energy) for record in before]
+    phases = () if result is None else result.phases
+    lowest = None if result is None else result.lowest
+    # The same structure as in best.extxyz; of a hull, the most stable phase.
+    values = learned + ([] if best is None else [value[best.iteration]])
+    if lowest is not None:
+        values = [lowest.value]
+    if phases:
+        stable = [phase.formation for phase in phases if phase.stable]
+        values = stable or [phase.formation for phase in phases]
+    checks = search.store.checks()
+    report = None if result is None else result.engine_check
+    return {
+        "directory": str(directory),
+        "formula": search.config.system.title,
+        "engine": search.config.engine.name,
+        "seed": search.config.search.seed,
+        "in_flight": search.config.search.in_flight,
+        "evaluations": len(records),
+        "status": "interrupted" if result is None else result.end.status,
+        "reason": "broken off" if result is None else result.end.reason,
+        "cause": EndReason.BROKEN_OFF if result is None else result.end.cause,
+        "unit": goal.unit,
+        "quantity": goal.quantity,
+        "best_energy": min(values, default=None),
+        "best_evaluated": None if best is None else value[best.iteration],
+        "best_iteration": None if best is None else best.iteration,
+        "best_generator": None if best is None else best.generator,
+        "best_file": None if best is None else str(directory / BEST),
+        "learned": len(learned),
+        "best_learned": min(learned, default=None),
+        "met_independently": confidence.met,
+        "lower_predicted": confidence.lower,
+        "probability_lowest_found": confidence.probability,
+        "engine_check": None if report is None else str(report),
+        "check_evaluations": sum(check.evaluations for check in checks),
+        "verdicts": dict(Counter(check.kind.value for check in checks if check.remarkable)),
+        "polish_evaluations": len(steps),
+        "polish_seconds": sum(step.engine_seconds for step in steps),
+        "minima": [_minimum(one) for one in sorted(minima, key=lambda one: one is not lowest)],
+        "minima_file": str(directory / MINIMA) if minima else None,
+        "phases": [phase.row() for phase in phases],
+        "hull_file": str(directory / HULL) if phases else None,
+        "hull_figure": None,
+        "database": str(directory / DATABASE),
+        "reference": search.config.search.reference,
+        "found": None if not search.references or result is None else result.found,
+        "failures": failures(records),
+        "engine_seconds": sum(record.engine_seconds for record in records),
+        "surrogate_seconds": sum(record.surrogate_seconds for record in records),
+    }

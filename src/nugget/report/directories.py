@@ -1,49 +1,52 @@
-"""What a directory holds, and the page that belongs to it."""
+"""The kind of a run directory, and the pages that belong to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from nugget.campaign.run import CAMPAIGN
+from nugget.campaign.campaign import CAMPAIGN
+from nugget.display import Progress
 from nugget.errors import NuggetError
-from nugget.onthefly.directory import RUN
+from nugget.onthefly.run_directory import RUN
 from nugget.search.store import DATABASE, SETTINGS
-from nugget.structures.sealed import read_sealed
+from nugget.storage.files import read_sealed
+
+if TYPE_CHECKING:
+    from nugget.report.search_page import SearchPage
 
 Kind = Literal["search", "campaign", "md", "neb"]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Pages:
-    """A page, others that it links to (paths relative to it), and numbers to tell."""
+    """A page, the pages that it links to (by relative path), and numbers for JSON output."""
 
     html: str
     numbers: dict[str, Any]
-    others: dict[str, Callable[[], str]] = field(default_factory=dict)
+    others: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 def kind_of(directory: Path) -> Kind:
-    """What `nugget` wrote into this directory."""
+    """The command that wrote this directory."""
     if not directory.is_dir():
-        raise NuggetError(f"{directory} is no directory: give one that nugget has written.")
+        raise NuggetError(f"{directory} is no directory; give one that nugget has written.")
     if (directory / CAMPAIGN).exists():
         return "campaign"
     if (directory / RUN).exists():
         kind = read_sealed(directory / RUN, "start the run anew").get("kind")
-        known: dict[object, Kind] = {"md": "md", "neb": "neb"}
-        if kind not in known:
-            raise NuggetError(f"{directory / RUN} is of an unknown kind: {kind}.")
-        return known[kind]
+        if kind in ("md", "neb"):
+            return kind
+        raise NuggetError(f"{directory / RUN} is of an unknown kind: {kind}.")
     if (directory / SETTINGS).exists() or (directory / DATABASE).exists():
         return "search"
     raise NuggetError(
         f"{directory} holds neither a search nor a campaign nor a run of `nugget md` or `nugget "
-        "neb`: give a directory that one of them has written."
+        "neb`; give a directory that one of them has written."
     )
 
 
@@ -51,45 +54,43 @@ def make_pages(
     directory: Path, name: str, trust: bool = False, searches: bool = True,
     progress: Progress | None = None,
 ) -> Pages:  # fmt: skip
-    """The page of whatever a directory holds.
+    """The page of a run directory.
 
-    `name` is that of the page without its ending: pages of a campaign's searches are in a folder
-    of that name beside it, unless `searches` says that there shall be none.
+    `name` is the file name of the page without suffix. The pages of a campaign's searches are in a
+    folder of that name beside it; without `searches` there are none.
     """
     kind = kind_of(directory)
-    if kind == "search":
-        html, evaluations = _search(directory, trust)
-        return Pages(html, {"kind": kind, "evaluations": evaluations})
     if kind == "campaign":
         return _campaign(directory, name, trust, searches, progress)
-    if kind == "md":
-        from nugget.report.md_page import md_page
-
-        return Pages(md_page(directory), {"kind": kind})
+    if kind == "search":
+        page = _search(directory, trust)
+        return Pages(page.html(), {"kind": kind, "evaluations": len(page.records)})
+    from nugget.report.md_page import md_page
     from nugget.report.path_page import path_page
 
-    return Pages(path_page(directory), {"kind": kind})
+    return Pages(md_page(directory) if kind == "md" else path_page(directory), {"kind": kind})
 
 
-def _search(directory: Path, trust: bool) -> tuple[str, int]:
+def _search(directory: Path, trust: bool) -> SearchPage:
     from nugget.report.search_page import SearchPage
 
-    made = SearchPage(directory, trust)
-    made.read()
-    return made.html(), len(made.records)
+    page = SearchPage(directory, trust)
+    page.read()
+    return page
 
 
 def _campaign(
     directory: Path, name: str, trust: bool, searches: bool, progress: Progress | None
 ) -> Pages:
-    from nugget.report.campaign_page import address, campaign_page, read_searches
+    from nugget.report.searches_page import address, campaign_page, read_searches
 
-    found = read_searches(directory, progress)
-    wanted = found.members if searches else []
+    campaign = read_searches(directory, progress)
+    wanted = campaign.members if searches else []
     links = {member.directory: address(name, member) for member in wanted}
-    others: dict[str, Callable[[], str]] = {
-        unquote(link): (lambda place=place: _search(place, trust)[0])  # type: ignore[misc]
-        for place, link in links.items()
-    }
-    numbers = {"kind": "campaign", "searches": len(found.campaign.members)}
-    return Pages(campaign_page(found, links), numbers, others)
+
+    def html(place: Path) -> str:
+        return _search(place, trust).html()
+
+    others = {unquote(link): partial(html, place) for place, link in links.items()}
+    numbers = {"kind": "campaign", "searches": len(campaign.campaign.members)}
+    return Pages(campaign_page(campaign, links), numbers, others)

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
-from nugget.identity.crystal import conventional
+from nugget.numerics.arrays import Floats
+from nugget.report.digest import fixed
 from nugget.report.page import Data, Structures, column, sections
 from nugget.report.page.sections import Section
-from nugget.search.goal import AboveHull
-from nugget.search.phases import HULL
-from nugget.search.polish_step import PolishStep, lowest_steps
-from nugget.search.store import Record
+from nugget.search.polish import HULL
+from nugget.search.record import PolishStep, Record, lowest_steps
+from nugget.structures.identity import conventional
+from nugget.systems.goal import Hull
 
 _GALLERY = 9
+_KINDS: dict[str, type] = {"formula": str, "space_group": str, "start": int, "relaxed": bool}
 _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
-
-
-@dataclass(frozen=True, eq=False)
-class HullParts:
-    """What a page shows of a hull: its columns, and its sections."""
-
-    data: list[Data]
-    sections: list[Section]
 
 
 def hull_parts(
@@ -39,11 +31,11 @@ def hull_parts(
     steps: Sequence[PolishStep],
     structures: Structures,
     live: bool = False,
-) -> HullParts:
-    """The hull in this directory; nothing where there is none, and on pages that still grow."""
+) -> tuple[list[Data], list[Section]]:
+    """The columns and sections of the hull; none without one, and on live pages."""
     file = directory / HULL
     if live or not file.exists():
-        return HullParts([], [])
+        return [], []
     phases = read_phases(file)
     numbers = [_add(phase, records, steps, structures) for phase in phases]
     elements = list(phases[0]["composition"])
@@ -55,67 +47,61 @@ def hull_parts(
         "group": column([p["space_group"] for p in phases], "space group"),
         "relaxed": column(["yes" if p["relaxed"] else "no" for p in phases], "relaxed"),
     }
-    made: list[Section] = []
+    parts: list[Section] = []
     if len(elements) == 2:
         shares = [p["composition"][elements[1]] for p in phases]
         columns["x"] = column(shares, f"share of {elements[1]}", "", 3)
-        made.append(_line(phases, elements[1]))
+        parts.append(_line(phases, elements[1]))
     elif len(elements) == 3:
         places = _shares(phases, elements) @ _CORNERS
         columns["x"] = column(places[:, 0].tolist(), shown=False)
         columns["y"] = column(places[:, 1].tolist(), shown=False)
-        made.append(_triangle(elements))
-    made.append(_table(phases, numbers))
-    made.append(_gallery(phases, numbers))
-    return HullParts([Data("phases", columns, numbers)], made)
+        parts.append(_triangle(elements))
+    parts += [_table(phases, numbers), _gallery(phases, numbers)]
+    return [Data("phases", columns, numbers)], parts
 
 
-def hull_figures(goal: AboveHull) -> list[tuple[str, str, str]]:
+def hull_figures(hull: Hull) -> list[tuple[str, str, str]]:
     """What one wants to know of a hull first: how many are on it, and which is most stable."""
-    hull = goal.hull
     if not hull.complete:
-        lacking = [hull.name(end) for end in hull.ends if end not in hull.points]
-        return [("convex hull", "not yet", f"still unknown: {', '.join(lacking)}")]
+        missing = [hull.name(end) for end in hull.ends if end not in hull.points]
+        return [("convex hull", "not yet", f"still unknown: {', '.join(missing)}")]
     stable = hull.vertices()
     names = ", ".join(map(hull.name, stable))
     formation = {s: 1e3 * (hull.formation(s, hull.points[s]) or 0.0) for s in stable}
     most = min(formation, key=lambda s: formation[s])
-    value = f"{formation[most]:.1f} meV/atom".replace("-", "−")
+    value = f"{fixed(formation[most], 1)} meV/atom"
     return [
         ("stable phases", str(len(stable)), names),
         ("lowest formation enthalpy", value, hull.name(most)),
     ]
 
 
-def hull_so_far(goal: AboveHull) -> Section:
+def hull_so_far(hull: Hull) -> Section:
     """The stable compositions of a search that is still at work."""
-    hull = goal.hull
     stable = hull.vertices() if hull.complete else []
     rows = [[hull.name(s), 1e3 * (hull.formation(s, hull.points[s]) or 0.0)] for s in stable]
     return sections.table(
         ["phase", "formation, meV/atom"], rows, title="On the convex hull so far", digits=(None, 1),
-        empty="There is no hull before all elements are known.",
+        empty="The hull needs an energy of every element.",
     )  # fmt: skip
 
 
 def read_phases(file: Path) -> list[dict[str, Any]]:
-    """The rows of a hull's file."""
+    """The phases in hull.json."""
     try:
         phases = json.loads(file.read_text(encoding="utf-8"))["phases"]
         for phase in phases:
             numbers = [phase["formation"], phase["above_hull"], *phase["composition"].values()]
             if not np.isfinite(np.array(numbers, dtype=float)).all():
                 raise ValueError("numbers are missing")
-            phase["formula"], phase["space_group"] = (
-                str(phase["formula"]),
-                str(phase["space_group"]),
-            )
-            phase["start"], phase["relaxed"] = int(phase["start"]), bool(phase["relaxed"])
+            for name, kind in _KINDS.items():
+                phase[name] = kind(phase[name])
         if not phases or len({tuple(phase["composition"]) for phase in phases}) > 1:
             raise ValueError("no phases of the same elements")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NuggetError(
-            f"{file} is damaged ({error}); remove it, and it is made again when the search ends."
+            f"{file} is damaged ({error}); remove it, and the search writes it again at its end."
         ) from None
     return list(phases)
 
@@ -126,11 +112,11 @@ def _add(
     steps: Sequence[PolishStep],
     structures: Structures,
 ) -> int | None:
-    """The crystal of a phase as its conventional cell; None if it is of an earlier search."""
-    found: Atoms | None = lowest_steps(steps).get(phase["start"]) if phase["relaxed"] else None
-    if found is None:
-        found = next((r.atoms for r in records if r.iteration == phase["start"] and r.ok), None)
-    return None if found is None else structures.add(conventional(found), phase["formula"])
+    """The conventional cell of a phase; None if it comes from another search."""
+    atoms: Atoms | None = lowest_steps(steps).get(phase["start"]) if phase["relaxed"] else None
+    if atoms is None:
+        atoms = next((r.atoms for r in records if r.iteration == phase["start"] and r.ok), None)
+    return None if atoms is None else structures.add(conventional(atoms), phase["formula"])
 
 
 def _shares(phases: Sequence[Mapping[str, Any]], elements: Sequence[str]) -> Floats:
@@ -146,13 +132,13 @@ def _line(phases: Sequence[Mapping[str, Any]], element: str) -> Section:
         "phases", [hull, sections.points("x", "formation")], title="Convex hull",
         x=sections.axis(f"share of {element}", limits=(-0.03, 1.03)), colors=["stable", "above"],
         y=sections.axis("formation enthalpy, meV/atom", limits=(None, _ceiling(phases))),
-        caption="The lowest crystal of each composition. Those on the hull do not decompose. "
-        "A click shows a crystal.",
+        caption="The lowest crystal of each composition. Phases on the hull are stable against "
+        "decomposition. Click a point to see the crystal.",
     )  # fmt: skip
 
 
 def _ceiling(phases: Sequence[Mapping[str, Any]]) -> float:
-    """Crystals far above the hull, not relaxed as yet, are at the edge of the plot."""
+    """Upper limit of the axis; crystals far above the hull are drawn at the edge."""
     formation = 1e3 * np.array([phase["formation"] for phase in phases])
     ceiling = max(30.0, -5 * formation.min(), 3 * float(np.median(np.abs(formation))))
     return float(min(1.1 * max(formation.max(), 5.0), ceiling))
@@ -165,28 +151,22 @@ def _triangle(elements: Sequence[str]) -> Section:
         "phases", [edge, sections.points("x", "y")], title="Convex hull", square=True,
         x=sections.axis("", limits=(-0.05, 1.05)), y=sections.axis("", limits=(-0.1, 1.0)),
         colors=["stable", "above", "formation"],
-        caption=f"Corners: {elements[0]} left, {elements[1]} right, {elements[2]} at the top. A "
-        "click shows a crystal.",
+        caption=f"Corners: {elements[0]} left, {elements[1]} right, {elements[2]} at the top. "
+        "Click a point to see the crystal.",
     )  # fmt: skip
 
 
 def _table(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None]) -> Section:
-    heads = [
-        "phase", "formation, meV/atom", "above the hull, meV/atom", "space group", "atoms",
-        "relaxed",
-    ]  # fmt: skip
+    heads = ["phase", "formation, meV/atom", "above the hull, meV/atom"]
+    heads += ["space group", "atoms", "relaxed"]
     order = sorted(range(len(phases)), key=lambda k: phases[k]["above_hull"])
-    rows = [
-        [
-            phases[k]["formula"], 1e3 * phases[k]["formation"], 1e3 * phases[k]["above_hull"],
-            phases[k]["space_group"], phases[k]["atoms"], "yes" if phases[k]["relaxed"] else "no",
-        ]
-        for k in order
-    ]  # fmt: skip
-    return sections.table(
-        heads, rows, title="Phases", structures=[numbers[k] for k in order],
-        digits=(None, 1, 1, None, 0, None),
-    )  # fmt: skip
+    rows = []
+    for phase in (phases[k] for k in order):
+        energies = [1e3 * phase["formation"], 1e3 * phase["above_hull"]]
+        relaxed = "yes" if phase["relaxed"] else "no"
+        rows.append([phase["formula"], *energies, phase["space_group"], phase["atoms"], relaxed])
+    shown, digits = [numbers[k] for k in order], (None, 1, 1, None, 0, None)
+    return sections.table(heads, rows, title="Phases", structures=shown, digits=digits)
 
 
 def _gallery(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None]) -> Section:
@@ -194,7 +174,7 @@ def _gallery(phases: Sequence[Mapping[str, Any]], numbers: Sequence[int | None])
     for phase, number in zip(phases, numbers, strict=True):
         if phase["stable"] and number is not None and len(items) < _GALLERY:
             facts = [
-                ("formation", f"{1e3 * phase['formation']:.1f} meV/atom"),
+                ("formation", f"{fixed(1e3 * phase['formation'], 1)} meV/atom"),
                 ("space group", phase["space_group"]),
             ]
             items.append(sections.item(number, phase["formula"], facts))

@@ -1,4 +1,4 @@
-"""Structures in 3D in a notebook: `nugget.report.view(atoms)`."""
+"""3D structures in a notebook: `nugget.report.view(atoms)`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import ArrayLike
 
-from nugget._compiled.arrays import Floats
+from nugget.display import counted
 from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats
 from nugget.report.page import Structures, page, sections
-from nugget.structures.shown import counted
 
-_MOST = 500  # structures of a film
+_MAX_FRAMES = 500
 _NAMES = {
     "force": "force, eV/Å",
     "force σ": "σ of the force, eV/Å",
@@ -26,7 +26,7 @@ _NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Structures that a notebook shows in 3D; `html` is a page of its own."""
+    """3D structures for a notebook; `html` is a complete page."""
 
     html: str
     title: str
@@ -36,7 +36,7 @@ class View:
         return f"<View: {self.title}>"
 
     def _repr_html_(self) -> str:
-        """A frame that may run its own script and download, and nothing else."""
+        """A sandboxed frame that may only run its own script and download files."""
         return (
             f'<iframe title="{escape(self.title)}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{self.height}px;border:0" '
@@ -45,21 +45,19 @@ class View:
 
 
 def view(
-    atoms: Atoms | Sequence[Atoms],
-    values: Mapping[str, ArrayLike] | None = None,
-    height: int = 460,
+    atoms: Atoms | Sequence[Atoms], values: Mapping[str, ArrayLike] | None = None, height: int = 460
 ) -> View:
-    """Show a structure in 3D, or several one after the other.
+    """Show one structure in 3D, or several in sequence.
 
-    Atoms can be coloured by element, by their forces and by uncertainties, where the structures
-    carry them (`nugget predict` writes them), and by `values`: numbers per atom by name, of a
-    single structure. Turn with the mouse; the structure can be downloaded as xyz and CIF.
+    Atoms can be coloured by element, by forces and uncertainties if the structures have them
+    (`nugget predict` writes them), and by `values`, arrays per atom by name for a single structure.
+    The structure can be rotated and downloaded as xyz and CIF.
     """
     images = [atoms] if isinstance(atoms, Atoms) else list(atoms)
     if not images:
-        raise NuggetError("There is nothing to view: give one structure or more.")
-    if len(images) > _MOST:
-        raise NuggetError(f"{len(images)} structures are too many to view; give at most {_MOST}.")
+        raise NuggetError("There is nothing to view; give at least one structure.")
+    if len(images) > _MAX_FRAMES:
+        raise NuggetError(f"{len(images)} structures are too many; give at most {_MAX_FRAMES}.")
     if values is not None and len(images) > 1:
         raise NuggetError("values belong to a single structure; view one at a time with them.")
     structures = Structures()
@@ -77,28 +75,27 @@ def view(
 
 
 def _values(atoms: Atoms, given: Mapping[str, ArrayLike] | None) -> dict[str, Floats]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     results = {} if atoms.calc is None else atoms.calc.results
     if results.get("forces") is not None:
-        found["force"] = np.linalg.norm(results["forces"], axis=1)
+        arrays["force"] = np.linalg.norm(results["forces"], axis=1)
     for name, key in (("force σ", "forces_uncertainty"), ("energy σ", "energies_uncertainty")):
-        known = results.get(key, atoms.arrays.get(key))
-        if known is not None:
-            known = np.asarray(known, float)
-            found[name] = np.linalg.norm(known, axis=1) if known.ndim == 2 else known
+        values = results.get(key, atoms.arrays.get(key))
+        if values is not None:
+            values = np.asarray(values, float)
+            arrays[name] = np.linalg.norm(values, axis=1) if values.ndim == 2 else values
     for name, numbers in (given or {}).items():
         if np.shape(numbers) != (len(atoms),):
             raise NuggetError(
                 f"values[{name!r}] has shape {np.shape(numbers)}; give one number per atom, "
                 f"{len(atoms)}."
             )
-        found[name] = np.asarray(numbers, float)
-    return found
+        arrays[name] = np.asarray(numbers, float)
+    return arrays
 
 
 def _energy(atoms: Atoms) -> float | None:
-    results = {} if atoms.calc is None else atoms.calc.results
-    energy = results.get("energy")
+    energy = None if atoms.calc is None else atoms.calc.results.get("energy")
     return None if energy is None else float(energy)
 
 

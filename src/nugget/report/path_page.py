@@ -1,7 +1,8 @@
-"""The page of a reaction path that was learned: energies with error band, calls, images in 3D."""
+"""The page of a `nugget neb` run: energies with error band, evaluations, images in 3D."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,46 @@ from ase import Atoms
 from ase.geometry import find_mic
 
 from nugget import __version__
-from nugget._compiled.arrays import Floats
-from nugget.evaluation.outcome import Outcome
-from nugget.onthefly.neb import largest_force
-from nugget.report.onthefly_runs import ReactionPath, read_path
+from nugget.engines.outcome import Outcome
+from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats
+from nugget.onthefly.reaction_path import PATH, RESULT
+from nugget.onthefly.run_directory import CALLS, read_outcomes, read_run
+from nugget.onthefly.run_settings import NEBConfig
+from nugget.report.digest import fixed
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
+from nugget.storage.files import read_sealed
+from nugget.structures.geometry import largest_force
+from nugget.structures.io import read_images
 
-_SAME = 1e-3  # Å: a call at an image of the path
+
+@dataclass(frozen=True, eq=False)
+class ReactionPath:
+    """A run of `nugget neb` as read from its directory."""
+
+    directory: Path
+    config: NEBConfig
+    ends: list[Atoms]
+    images: list[Atoms]  # with energies and σ of the model; empty before the end
+    outcomes: list[Outcome]
+    result: dict[str, Any] | None
+
+
+def read_path(directory: Path) -> ReactionPath:
+    """Read a run of `nugget neb`, finished or not; nothing is written."""
+    settings, ends = read_run(directory, "neb")
+    path = directory / PATH
+    try:
+        result = read_sealed(directory / RESULT, "continue the run")
+    except (FileNotFoundError, NuggetError):  # an older or unfinished run
+        result = None
+    config, images = NEBConfig.model_validate(settings), read_images(path) if path.exists() else []
+    outcomes = read_outcomes(directory / CALLS)
+    return ReactionPath(directory, config, ends, images, outcomes, result)
+
+
+_SAME = 1e-3  # Å; an evaluation this close belongs to an image
 _VALUES = {"force σ": "σ of the force, eV/Å", "moved": "distance from the start, Å"}
 
 
@@ -38,24 +71,24 @@ def path_page(directory: Path) -> str:
         parts.append(shown.table())
     else:
         parts += [
-            sections.text("The path is written when the run ends: continue it with --resume."),
+            sections.text("The path is written at the end of the run; continue it with --resume."),
             _calls(run),
         ]
     settings = config.model_dump_json(indent=1)
     parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
     converged = bool(result and result["converged"])
-    word = ("converged", "good") if converged else ("not converged", "bad")
+    badge = ("converged", "good") if converged else ("not converged", "bad")
     if result is None:
-        word = ("no result yet", "plain") if not run.images else ("ended", "plain")
+        badge = ("no result yet", "plain") if not run.images else ("ended", "plain")
     return page(
-        run.ends[0].get_chemical_formula(), parts, structures=structures, data=data, badge=word,
-        subtitle=f"a reaction path with {config.engine.name}, {directory}",
+        run.ends[0].get_chemical_formula(), parts, structures=structures, data=data, badge=badge,
+        subtitle=f"reaction path with {config.engine.name}, {directory}",
         footer=f"nugget {__version__}",
     )  # fmt: skip
 
 
 class _Images:
-    """The images of a path, with the model's energies and σ, and the engine's where it was."""
+    """The images of a path with energies and σ of the model, and energies of the engine."""
 
     def __init__(self, run: ReactionPath, structures: Structures) -> None:
         self.run, images = run, run.images
@@ -79,12 +112,12 @@ class _Images:
         return f"image {k}{names.get(k, '')}"
 
     def data(self) -> Data:
-        """The model's images first, then those that the engine has seen."""
-        seen = [k for k, energy in enumerate(self.engine) if energy is not None]
-        rows = [*range(len(self.numbers)), *seen]
-        who = ["model"] * len(self.numbers) + ["engine"] * len(seen)
-        energy = [*self.energy.tolist(), *(self.engine[k] for k in seen)]
-        std = [*self.std.tolist(), *([None] * len(seen))]
+        """The images of the model, followed by those that the engine evaluated."""
+        evaluated = [k for k, energy in enumerate(self.engine) if energy is not None]
+        rows = [*range(len(self.numbers)), *evaluated]
+        who = ["model"] * len(self.numbers) + ["engine"] * len(evaluated)
+        energy = [*self.energy, *(self.engine[k] for k in evaluated)]
+        std = [*self.std, *([None] * len(evaluated))]
         columns = {
             "image": column(rows, "image"),
             "length": column([float(self.length[k]) for k in rows], "length of the path", "Å", 3),
@@ -96,9 +129,7 @@ class _Images:
 
     def profile(self) -> Section:
         low, high = self.energy - self.std, self.energy + self.std
-        band = sections.curve(
-            "model, ± σ", self.length.tolist(), self.energy.tolist(), low.tolist(), high.tolist()
-        )
+        band = sections.curve("model, ± σ", self.length, self.energy, low, high.tolist())
         return sections.plot(
             "images", [band, sections.points("length", "energy")], title="Energy along the path",
             x=sections.axis("length of the path, Å"), y=sections.axis("energy above the start, eV"),
@@ -108,41 +139,37 @@ class _Images:
     def gallery(self) -> Section:
         items = []
         for k in dict.fromkeys((0, self.top, len(self.numbers) - 1)):
-            facts = [("model", f"{_signed(self.energy[k])} ± {self.std[k]:.4f} eV")]
+            facts = [("model", f"{fixed(self.energy[k], plus=True)} ± {self.std[k]:.4f} eV")]
             engine = self.engine[k]
             if engine is not None:
-                facts.append(("engine", f"{_signed(engine)} eV"))
+                facts.append(("engine", f"{fixed(engine, plus=True)} eV"))
             items.append(sections.item(self.numbers[k], self.title(k).capitalize(), facts))
         return sections.gallery(items, title="Start, highest image, end", values=_VALUES)
 
     def film(self) -> Section:
-        return sections.film(self.numbers, title="All images, one after the other", values=_VALUES)
+        return sections.film(self.numbers, title="All images in sequence", values=_VALUES)
 
     def table(self) -> Section:
-        rows = [
-            [self.title(k), round(float(self.length[k]), 3), round(float(self.energy[k]), 4),
-             round(float(self.std[k]), 4), None if e is None else round(e, 4),
-             round(_largest_std(self.run.images[k]), 4)]
-            for k, e in enumerate(self.engine)
-        ]  # fmt: skip
+        forces = [_largest_std(image) for image in self.run.images]
+        titles = map(self.title, range(len(forces)))
+        rows = zip(titles, self.length, self.energy, self.std, self.engine, forces, strict=True)
         heads = ["image", "length, Å", "model, eV", "σ, eV", "engine, eV", "σ of a force, eV/Å"]
-        return sections.table(heads, rows, title="Images", structures=self.numbers)
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
+        digits = (None, 3, 4, 4, 4, 4)
+        return sections.table(
+            heads, list(rows), title="Images", structures=self.numbers, digits=digits
+        )
 
 
 def _figures(run: ReactionPath) -> Section:
     calls, failed = len(run.outcomes), sum(not outcome.ok for outcome in run.outcomes)
     items = []
     if run.result is not None:
-        found = {key: _number(run.result.get(key)) for key in run.result}
+        values = {key: _number(run.result.get(key)) for key in run.result}
         items = [
-            ("barrier", f"{found['barrier']} ± {found['error']} eV", "energies of the engine"),
-            ("back", f"{found['barrier_back']} eV", "from the end to the saddle"),
-            ("reaction energy", f"{found['reaction_energy']} eV", "end minus start"),
-            ("force at the saddle", f"{found['saddle_fmax']} eV/Å", "of the engine"),
+            ("barrier", f"{values['barrier']} ± {values['error']} eV", "energies of the engine"),
+            ("reverse barrier", f"{values['barrier_back']} eV", "from the end to the saddle"),
+            ("reaction energy", f"{values['reaction_energy']} eV", "end minus start"),
+            ("force at the saddle", f"{values['saddle_fmax']} eV/Å", "of the engine"),
         ]
         if (modes := run.result.get("imaginary_modes")) is not None:
             items.append(("imaginary modes", str(modes), "of the model, at the saddle"))
@@ -161,7 +188,7 @@ def _certainty(run: ReactionPath) -> Section:
     std = [_largest_std(image) for image in run.images]
     return sections.plot(
         "", [sections.curve("largest σ of a force", list(range(len(std))), std),
-             sections.level(run.config.max_force_error, "small enough")],
+             sections.level(run.config.max_force_error, "threshold")],
         title="σ of forces along the path", x=sections.axis("image"),
         y=sections.axis("eV/Å", limits=(0, None)),
     )  # fmt: skip
@@ -170,28 +197,26 @@ def _certainty(run: ReactionPath) -> Section:
 def _calls(run: ReactionPath) -> Section:
     return sections.plot(
         "calls", [sections.points("number", "force"), sections.level(run.config.fmax, "converged")],
-        title="Calls of the engine", x=sections.axis("call"), colors=["phase"],
+        title="Evaluations", x=sections.axis("evaluation"), colors=["phase"],
         y=sections.axis("largest force, eV/Å", limits=(0, None)),
-        caption="First both ends are relaxed, then the path is looked at where it is uncertain, "
-        "and at its highest point.",
+        caption="First both ends are relaxed. Then images are evaluated where σ is largest, and at "
+        "the highest point of the path.",
     )  # fmt: skip
 
 
 def _calls_data(run: ReactionPath, structures: Structures) -> Data:
     ends = None if run.result is None else run.result["end_calls"]
-    number, energy, force, phase, failure = [], [], [], [], []
-    rows: list[int | None] = []
-    for k, outcome in enumerate(run.outcomes):
-        number.append(k + 1)
-        energy.append(outcome.energy if outcome.ok else None)
-        force.append(largest_force(outcome.atoms) if outcome.ok else None)
-        phase.append("call" if ends is None else "ends" if k < ends else "path")
-        failure.append("" if outcome.ok else f"{outcome.failure}: {outcome.reason}")
-        known = outcome.energy if outcome.ok else None
-        rows.append(structures.add(outcome.atoms, f"call {k + 1}", {}, known))
+    n, outcomes = len(run.outcomes), run.outcomes
+    energy = [outcome.energy if outcome.ok else None for outcome in outcomes]
+    force = [largest_force(outcome.atoms) if outcome.ok else None for outcome in outcomes]
+    phase = ["call" if ends is None else "ends" if k < ends else "path" for k in range(n)]
+    failure = ["" if one.ok else f"{one.failure}: {one.reason}" for one in outcomes]
+    rows = [
+        structures.add(outcomes[k].atoms, f"evaluation {k + 1}", {}, energy[k]) for k in range(n)
+    ]
     columns = {
-        "number": column(number, "call"),
-        "phase": column(phase, "for"),
+        "number": column(range(1, n + 1), "evaluation"),
+        "phase": column(phase, "phase"),
         "energy": column(energy, "energy", "eV", 4),
         "force": column(force, "largest force", "eV/Å", 3),
         "failure": column(failure, "failure"),
@@ -211,7 +236,7 @@ def _largest_std(image: Atoms) -> float:
 
 
 def _energy_at(image: Atoms, outcomes: list[Outcome]) -> float | None:
-    """What the engine said of this image; None if it was not asked."""
+    """Energy of the engine at this image; None if it was not evaluated."""
     for outcome in reversed(outcomes):
         shift = outcome.atoms.positions - image.positions
         if outcome.ok and find_mic(shift, image.cell, image.pbc)[1].max() < _SAME:

@@ -1,8 +1,8 @@
-"""One look for all figures: sizes, letters of panels and colours, on white or on black.
+"""The style of all figures: sizes, panel letters and colours, light or dark.
 
-Figures are drawn as wide as they are printed, one column or two, so that a letter of 8 points is
-one on paper. The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which most
-colour-blind readers can distinguish; curves also differ by markers or labels.
+Figures have their printed width, one or two columns, so that font sizes are those on paper. The
+colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which most colour-blind readers can
+distinguish; curves also differ by markers or labels.
 """
 
 from __future__ import annotations
@@ -27,52 +27,40 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 class Theme:
     """Colours of a figure."""
 
-    colours: tuple[str, ...]  # of things that have no order
+    colours: tuple[str, ...]  # of categories
     ink: str  # text, axes, data of the engine
     soft: str  # diagonals and secondary text
     grid: str
     paper: str
-    shade: tuple[float, float]  # the part of viridis that stands out from the paper
+    shade: tuple[float, float]  # the range of viridis that contrasts with the paper
 
     def colour(self, k: int) -> str:
         return self.colours[k % len(self.colours)]
 
     def ordered(self, n: int) -> list[Any]:
-        """Colours of n things that have an order."""
+        """Colours of n ordered values."""
         low, high = self.shade
         return [colormaps["viridis"](low + (high - low) * k / max(n - 1, 1)) for k in range(n)]
 
     def settings(self) -> Any:
         """Matplotlib's settings."""
-        return {
-            "font.size": 8,
-            "axes.titlesize": 8.5,
-            "axes.labelsize": 8,
-            "xtick.labelsize": 7.5,
-            "ytick.labelsize": 7.5,
-            "legend.fontsize": 7.5,
-            "legend.frameon": False,
-            "legend.handlelength": 1.4,
-            "lines.linewidth": 1.5,
-            "lines.markersize": 4,
-            "axes.linewidth": 0.7,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "grid.linewidth": 0.6,
+        return _SETTINGS | {
             "grid.color": self.grid,
-            "text.color": self.ink,
-            "axes.edgecolor": self.ink,
-            "axes.labelcolor": self.ink,
-            "axes.titlecolor": self.ink,
-            "xtick.color": self.ink,
-            "ytick.color": self.ink,
-            "axes.facecolor": self.paper,
-            "figure.facecolor": self.paper,
-            "savefig.facecolor": self.paper,
+            **dict.fromkeys(_IN_INK, self.ink),
+            **dict.fromkeys(_IN_PAPER, self.paper),
         }
 
+
+_SETTINGS = {
+    "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8, "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5, "legend.fontsize": 7.5, "legend.frameon": False,
+    "legend.handlelength": 1.4, "lines.linewidth": 1.5, "lines.markersize": 4,
+    "axes.linewidth": 0.7, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.linewidth": 0.6,
+}  # fmt: skip
+_IN_INK = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
+           "ytick.color")  # fmt: skip
+_IN_PAPER = ("axes.facecolor", "figure.facecolor", "savefig.facecolor")
 
 LIGHT = Theme(
     ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666"),
@@ -86,14 +74,14 @@ DARK = Theme(
 
 @contextmanager
 def drawing(dark: bool = False) -> Iterator[Theme]:
-    """Everything that is drawn inside has this look; `finish` the figure before the end."""
+    """Figures drawn inside have this style; call `finish` before the end of the block."""
     theme = DARK if dark else LIGHT
     with rc_context(theme.settings()):
         yield theme
 
 
 def finish(figure: Figure, panels: Iterable[Axes] = ()) -> Figure:
-    """Letters for the panels; and ticks, which Matplotlib makes late, are made now."""
+    """Add panel letters, and create the ticks while the style is active."""
     for letter, panel in zip(_LETTERS, panels, strict=False):
         panel.annotate(
             letter, (0, 1), (-0.6, 0.5), "axes fraction", textcoords="offset fontsize",
@@ -104,7 +92,7 @@ def finish(figure: Figure, panels: Iterable[Axes] = ()) -> Figure:
 
 
 def save(figure: Figure, path: Path, dark: bool = False) -> list[Path]:
-    """As PNG and PDF; dark figures have `_dark` in their names, and are PNG only."""
+    """Write PNG and PDF; dark figures are PNG only, with `_dark` in their names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if dark:
         written = [path.with_name(f"{path.stem}_dark.png")]

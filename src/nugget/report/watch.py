@@ -1,13 +1,12 @@
-"""`nugget watch`: the page of a search on this machine's own address, with what is new.
+"""`nugget watch`: serves the page of a running search to this machine only.
 
-Only this machine can reach it, only those who know the address (a secret is part of it), and only
-two paths are answered, both with GET. The search's directory is read, never written. Nothing is
-done while nobody looks.
+The server listens on 127.0.0.1, its address contains a secret, and it answers GET requests for two
+paths only: the page, and the data of the page as JSON. The page asks for the data every two seconds
+and receives them when they have changed. The run directory is only read, and only on a request.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import re
@@ -19,94 +18,64 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from nugget.display import duration
 from nugget.errors import NuggetError
-from nugget.report.digest import duration
-from nugget.report.page.data import plain, written
+from nugget.report.page.document import plain, written
 from nugget.report.search_page import SearchPage
 from nugget.search.store import DATABASE
 
-_PAUSE = 1.0  # seconds between two looks at the files, however many ask
-_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-_MOVING = ("map_x", "map_y")  # columns that may change as a whole
+_PAUSE = 1.0  # seconds between two readings of the files, for any number of requests
+_HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 
 
 class Feed:
-    """A search's page, and what has changed since a revision that a reader has."""
+    """The current page of a search, with a revision that counts its changes."""
 
     def __init__(self, directory: Path, trust: bool = False) -> None:
         self.directory, self.trust = directory, trust
         self._lock = threading.Lock()
-        self._looked = 0.0
-        self._trouble = ""
-        self._begin()
+        self._last_read: float | None = None
+        self._problem = ""
+        self._start_session()
 
-    def _begin(self) -> None:
+    def _start_session(self) -> None:
         self.page = SearchPage(self.directory, self.trust, live=True)
         self.session = secrets.token_hex(4)
         self.revision = 0
-        # What a reader has at each revision: rows, structures, turns of the map, section hashes.
-        self._marks: dict[int, tuple[int, int, int, list[str]]] = {}
 
     def html(self) -> str:
-        """The whole page, as it is now."""
+        """The current page."""
         with self._lock:
-            self._look()
-            return self.page.html(
-                {"address": "news", "session": self.session, "revision": self.revision}
-            )
+            self._read()
+            return self.page.html(self._live())
 
     def news(self, session: str, revision: int) -> dict[str, Any]:
-        """What is new since a revision; all of it for readers of another session."""
+        """The current page as plain data, or only the clock if the reader has this revision."""
         with self._lock:
-            self._look()
-            made = self.page
-            rows, structures, turns, before = self._marks.get(revision, (0, 0, 0, []))
-            whole = session != self.session or revision not in self._marks
-            if whole:
-                rows, structures, turns, before = 0, 0, 0, []
-            head = {"session": self.session, "revision": self.revision, "whole": whole}
-            head["clock"] = self._trouble or self._clock()
-            if not whole and revision == self.revision:
-                return head
-            badge, subtitle = made.words()
-            data = made.data()
-            news = data.spec(rows)
-            if turns != made.map.turns:
-                for name in _MOVING:
-                    news["columns"][name] = data.columns[name].spec() | {"from": 0}
-            parts = zip(made.sections(), self._marks[self.revision][3], strict=True)
-            changed = {k: p for k, (p, h) in enumerate(parts) if before[k : k + 1] != [h]}
-            return {
-                **head,
-                "badge": badge,
-                "subtitle": subtitle,
-                "data": {data.name: news},
-                "structures": made.structures.spec(structures),
-                "sections": changed,
-            }
+            self._read()
+            clock = {"live": self._live(), "clock": self._problem or self._clock()}
+            if (session, revision) == (self.session, self.revision):
+                return clock
+            return {**self.page.spec(self._live()), **clock}
 
-    def _look(self) -> None:
-        """Read what is new, at most once a second; trouble is told, and tried again."""
-        now = time.monotonic()
-        if self._marks and now - self._looked < _PAUSE:
+    def _live(self) -> dict[str, Any]:
+        return {"address": "news", "session": self.session, "revision": self.revision}
+
+    def _read(self) -> None:
+        """Read new evaluations at most once a second; a problem is reported and retried."""
+        now, first = time.monotonic(), self._last_read is None
+        if self._last_read is not None and now - self._last_read < _PAUSE:
             return
-        self._looked = now
         try:
             if self.page.reader.replaced():
-                self._begin()
-            changed = self.page.read()
-            self._trouble = ""
+                self._start_session()
+            self.revision += self.page.read()
+            self._problem = ""
         except NuggetError as error:
-            if not self._marks:
+            if first:
                 raise
-            self._trouble = str(error)
-            return
-        if changed or not self._marks:
-            self.revision += 1
-            hashes = [_hash(part) for part in self.page.sections()]
-            made = self.page
-            mark = (len(made.records), len(made.structures), made.map.turns, hashes)
-            self._marks[self.revision] = mark
+            self._problem = str(error)
+        self._last_read = now
 
     def _clock(self) -> str:
         if self.page.state.doing != "running":
@@ -118,12 +87,8 @@ class Feed:
         return f"last evaluation {duration(max(round(since), 0))} ago"
 
 
-def _hash(part: Any) -> str:
-    return hashlib.sha256(json.dumps(plain(part), sort_keys=True).encode()).hexdigest()
-
-
 class Server(ThreadingHTTPServer):
-    """Listens on 127.0.0.1 only; on any free port if the wanted one is taken."""
+    """Listens on 127.0.0.1 only; on any free port if the requested one is taken."""
 
     daemon_threads = True
 
@@ -151,15 +116,15 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        if not _NAMES.fullmatch(self.headers.get("Host", "")):
-            self._refuse(403, "This page is for its own machine only.")
+        if not _HOSTS.fullmatch(self.headers.get("Host", "")):
+            self._refuse(403, "Only this machine may read the page.")
             return
-        asked = urlsplit(self.path)
-        place = f"/{self.server.token}/"
-        if _same(asked.path, place) and not asked.query:
+        request = urlsplit(self.path)
+        root = f"/{self.server.token}/"
+        if _same(request.path, root) and not request.query:
             self._answer("text/html", self.server.feed.html)
-        elif _same(asked.path, f"{place}news"):
-            query = parse_qs(asked.query)
+        elif _same(request.path, f"{root}news"):
+            query = parse_qs(request.query)
             session = query.get("session", [""])[0]
             revision = query.get("revision", ["0"])[0]
             number = int(revision) if re.fullmatch(r"[0-9]{1,9}", revision) else -1
@@ -193,12 +158,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _wrong_method(self) -> None:
-        self._refuse(405, "This page can be read, and nothing else.")
+        self._refuse(405, "The page can only be read.")
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = do_TRACE = _wrong_method
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the address holds a secret."""
+        """Write no log, because the address contains a secret."""
 
 
 def _same(a: str, b: str) -> bool:

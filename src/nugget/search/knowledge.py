@@ -1,41 +1,91 @@
-"""What is known before a search begins: structures to evaluate first, and labelled ones."""
+"""Data from before a search: references, structures to evaluate first, and labelled structures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from ase import Atoms
-from ase.calculators.singlepoint import SinglePointCalculator
 from ase.data import chemical_symbols
 
-from nugget._compiled.arrays import Ints
 from nugget.errors import NuggetError
-from nugget.generators import Crystal, Problem
-from nugget.identity.crystal import primitive
-from nugget.search.config import Config, changed_settings
-from nugget.search.goal import make_goal
-from nugget.search.polish_step import lowest_steps
-from nugget.search.reference import resolve_path
-from nugget.search.store import DATABASE, Record, Store
+from nugget.search.record import Record, lowest_steps
+from nugget.search.search_settings import Config, changed_settings
+from nugget.search.store import DATABASE, Store
+from nugget.settings import resolve_path
 from nugget.structures.io import read_images
-from nugget.structures.labels import read_labels
+from nugget.structures.labels import read_labels, stored_energy
+from nugget.systems.base import System, in_frame
+from nugget.systems.goal import Goal, LowestEnergy
+from nugget.systems.system_settings import make_goal
+
+
+def read_references(config: Config, directory: Path) -> list[Atoms]:
+    """All structures of the reference file; empty without one. Finding one of them is enough."""
+    name = config.search.reference
+    if name is None:
+        return []
+    return read_images(resolve_path(name, directory))
+
+
+def check_references(config: Config, problem: System) -> None:
+    """Refuse references with other atoms, or without an energy to compare with."""
+    name = config.search.reference
+    for atoms in read_references(config, Path()):
+        if not make_goal(config.system).same_atoms(atoms, problem.numbers.tolist()):
+            raise NuggetError(
+                f"The reference {name} is {atoms.get_chemical_formula()}: its atoms are not those "
+                "that are searched for."
+            )
+        if config.search.reference_tolerance and not _has_energy(atoms):
+            raise NuggetError(
+                f"The reference {name} carries no energy: relax it with `nugget relax {name} "
+                f"--engine {config.engine.name} -o FILE` and give FILE, or set "
+                "search.reference_tolerance = 0, and its bonds suffice."
+            )
+
+
+def _has_energy(atoms: Atoms) -> bool:
+    return atoms.calc is not None and atoms.calc.results.get("energy") is not None
+
+
+def is_found(
+    atoms: Atoms,
+    references: Sequence[Atoms],
+    tolerance: float | None,
+    goal: Goal = LowestEnergy(),  # noqa: B008 (frozen)
+) -> bool:
+    """Is this structure, with results, a reference within a tolerance of its energy?
+
+    Without a tolerance the same bonds suffice, because the structure may still be relaxed.
+    """
+
+    def close(one: Atoms) -> bool:
+        if not tolerance:
+            return True
+        mine, its = (goal.value(a, stored_energy(a)) for a in (atoms, one))
+        return mine - its <= tolerance
+
+    return any(goal.same(atoms, one, loose=tolerance is None) and close(one) for one in references)
+
 
 LEARNED = "learned"  # the generator of records that were not evaluated here
+
+
 START = "start"
+
 _FIRST = -2  # iterations of such records: −2, −3, …
-_SAME = 0.01  # Å; cells and fixed atoms that agree this well are the same
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Knowledge from before, the same whenever it is read.
+    """Data from before the search.
 
     start : structures to evaluate first, in order.
-    labelled : what the model learns from before the first evaluation, of any composition.
-    learned : those of the searched system, as records with negative iterations.
-    directory : what file names in the settings are relative to.
+    labelled : training structures of any composition.
+    learned : those of them that belong to the system, as records with negative iterations.
+    directory : the directory to which file names in the settings are relative.
     """
 
     start: tuple[Atoms, ...] = ()
@@ -44,10 +94,8 @@ class Knowledge:
     directory: Path = Path()
 
 
-def read_knowledge(
-    config: Config, problem: Problem | Crystal, directory: Path = Path()
-) -> Knowledge:
-    """What the settings name, in the order of the files."""
+def read_knowledge(config: Config, problem: System, directory: Path = Path()) -> Knowledge:
+    """The data that the settings name, in the order of the files."""
     search = config.search
     labelled: list[Atoms] = []
     if search.learn is not None:
@@ -56,7 +104,7 @@ def read_knowledge(
         read_labels(
             labelled, None if config.model.use_forces else False, False
         )  # what is missing is named
-    same = [atoms for one in labelled if (atoms := as_searched(one, problem)) is not None]
+    same = [atoms for one in labelled if (atoms := in_frame(one, problem)) is not None]
     learned = [Record(_FIRST - k, atoms, LEARNED) for k, atoms in enumerate(same)]
     known = make_goal(config.system).memory()
     for record in learned:
@@ -69,20 +117,16 @@ def read_knowledge(
     return Knowledge(tuple(start), tuple(labelled), tuple(learned), directory)
 
 
-def _start_structures(config: Config, problem: Problem | Crystal, directory: Path) -> list[Atoms]:
+def _start_structures(config: Config, problem: System, directory: Path) -> list[Atoms]:
     name = config.search.start
     found = []
     for k, one in enumerate([] if name is None else read_images(resolve_path(name, directory))):
-        atoms = as_searched(one, problem)
-        if atoms is None and isinstance(problem, Crystal) and one.pbc.all():
-            atoms = as_searched(primitive(one), problem)  # a smaller cell of the same crystal
+        framed = (in_frame(same, problem) for same in problem.equivalents(one))
+        atoms = next((atoms for atoms in framed if atoms is not None), None)
         if atoms is None:
-            must = "composition, cell and template must be the same"
-            if isinstance(problem, Crystal):
-                must = "the composition and the number of atoms in the cell must be among those"
             raise NuggetError(
                 f"search.start: structure {k} of {name} ({one.get_chemical_formula()}) is not of "
-                f"the searched system: {must}."
+                f"the searched system: {problem.requirement}."
             )
         atoms.calc = None
         atoms.info = {"generator": START}
@@ -111,7 +155,7 @@ def read_labelled(path: Path, config: Config) -> list[Atoms]:
     return found
 
 
-def _check_elements(images: list[Atoms], problem: Problem | Crystal, name: str) -> None:
+def _check_elements(images: list[Atoms], problem: System, name: str) -> None:
     for k, atoms in enumerate(images):
         if strange := set(atoms.numbers.tolist()) - set(problem.numbers.tolist()):
             raise NuggetError(
@@ -119,54 +163,3 @@ def _check_elements(images: list[Atoms], problem: Problem | Crystal, name: str) 
                 f"{chemical_symbols[min(strange)]}, which is not in the searched system; leave "
                 "such structures out."
             )
-
-
-def as_searched(atoms: Atoms, problem: Problem | Crystal) -> Atoms | None:
-    """The structure with atoms in the search's order, results kept; None if it is another system.
-
-    Clusters are moved to the centre. Crystals get a reduced cell. Elsewhere the cell, the
-    template's elements and its fixed atoms must be the same.
-    """
-    if isinstance(problem, Crystal):
-        found = problem.adopted(atoms)
-    else:
-        found = _in_place(atoms, problem)
-    if found is None:
-        return None
-    made, order = found
-    if atoms.calc is not None:
-        given = {key: value for key, value in atoms.calc.results.items() if value is not None}
-        results = {key: given[key] for key in ("energy", "stress") if key in given}
-        if "forces" in given:
-            results["forces"] = np.asarray(given["forces"])[order]
-        made.calc = SinglePointCalculator(made, **results)
-    return made
-
-
-def _in_place(atoms: Atoms, problem: Problem) -> tuple[Atoms, Ints] | None:
-    """The structure in a problem with a given cell, and which atom became which."""
-    order = _order(atoms.numbers, problem)
-    if order is None or not np.array_equal(atoms.pbc, problem.template.pbc):
-        return None
-    made = problem.assemble(atoms.positions[order])
-    if not problem.free:
-        fixed = [i for c in made.constraints for i in getattr(c, "index", [])]
-        if not np.allclose(atoms.cell, problem.template.cell, rtol=0, atol=_SAME):
-            return None
-        before = problem.start()[0]
-        if not np.allclose(made.positions[fixed], before[fixed], rtol=0, atol=_SAME):
-            return None
-    return made, order
-
-
-def _order(numbers: Ints, problem: Problem) -> Ints | None:
-    """Which of these atoms stands for each atom of the problem; None if they do not fit."""
-    n = problem.n_fixed
-    wanted = problem.numbers
-    if len(numbers) != len(wanted) or not np.array_equal(numbers[:n], wanted[:n]):
-        return None
-    if not np.array_equal(np.sort(numbers[n:]), np.sort(wanted[n:])):
-        return None
-    order = np.arange(len(wanted))
-    order[n + np.argsort(wanted[n:], kind="stable")] = n + np.argsort(numbers[n:], kind="stable")
-    return order

@@ -1,49 +1,53 @@
-"""Is the lowest structure found? How often it was met again, and what that is worth.
+"""When a search stops: the estimate that the lowest structure is found, and the stopping rules.
 
-A draw is a candidate that was made without parents and relaxed on the surrogate: it knows nothing
-of the lowest structure, so it ends there by chance. Of the draws since the lowest bond graph was
-first evaluated, and in the latter half of the search,
+**The estimate.** A draw is a candidate that was generated without parents and relaxed on the
+surrogate. It is independent of the lowest structure, so it reaches that structure only by chance.
+Of the draws since the lowest bond graph was first evaluated, and in the latter half of the search,
 
-    k  ended in its bond graph,
-    u  graphs were met that are not evaluated and whose predicted energy is below the lowest one.
+    k  rediscovered its bond graph,
+    u  reached graphs that are not evaluated and have a predicted energy below the lowest one.
 
 If draws fall on the lowest graph and on lower ones with unknown probabilities, all shares equally
 likely before (Laplace's rule of succession, the Bayesian form of Good and Turing's estimate of the
-mass that has not been seen), the next such draw ends in the lowest one with probability
-(k + 1)/(k + u + 2). That is the estimate. It assumes that a lower structure, if there is one, can
-be reached by draws about as easily as the lowest one, and that the model sees that it is lower. A
-narrow funnel, or a structure that the model puts far too high, breaks this assumption.
+unseen mass), the next such draw reaches the lowest one with probability (k + 1)/(k + u + 2). This
+is the estimate. It assumes that a lower structure, if there is one, is reached by draws about as
+easily as the lowest one, and that the model predicts it to be lower. A narrow funnel, or a
+structure whose predicted energy is far too high, breaks this assumption.
+
+**The rules.** `stopping_rules` lists them in order of precedence; the first that applies decides
+how the run ends. A new rule is one more class with a method `check` and one more entry of the list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats
-from nugget.identity import graph_key
-from nugget.search.store import Record
+from nugget.numerics.arrays import Floats
+from nugget.search.record import EndReason, EndStatus, Record
+from nugget.structures.identity import graph_key
 
-_LENGTH = 12  # characters of a key: chance coincidences are out of the question
+_LENGTH = 12  # characters of a key; accidental coincidences are impossible in practice
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """How sure it is that the lowest structure has been found."""
+    """Counts that estimate the probability that the lowest structure is found."""
 
-    met: int  # k
+    met: int  # k, independent rediscoveries
     lower: int  # u
 
     @property
     def probability(self) -> float | None:
-        """That the lowest is found; None while nothing is known about it."""
+        """The estimate; None before the first rediscovery."""
         return (self.met + 1) / (self.met + self.lower + 2) if self.met else None
 
 
 def short_key(atoms: Atoms) -> str:
-    """Its bond graph, as draws are written down."""
+    """The bond graph as it is written in `Record.draws`."""
     return graph_key(atoms)[:_LENGTH]
 
 
@@ -59,26 +63,26 @@ def write_draws(
     ]
 
 
-class Meetings:
-    """The records of a search with their bond graphs; `confidence` is a function of them alone."""
+class RediscoveryCounter:
+    """Counts rediscoveries of the lowest bond graph; `confidence` depends on the records alone."""
 
     def __init__(self, learned: Sequence[Record] = ()) -> None:
-        self.keys: dict[str, int] = {}  # the first evaluation of each graph; −1: learned before
+        self.keys: dict[str, int] = {}  # first evaluation of each graph; −1: before the search
         self.records: list[Record] = []
         self._best: tuple[float, str] | None = None
         for record in learned:
             self._see(record, -1)
 
     @classmethod
-    def of(cls, records: Sequence[Record], learned: Sequence[Record] = ()) -> Meetings:
-        """All records of a search."""
-        made = cls(learned)
+    def of(cls, records: Sequence[Record], learned: Sequence[Record] = ()) -> RediscoveryCounter:
+        """The counter after all records of a search."""
+        counter = cls(learned)
         for record in records:
-            made.add(record)
-        return made
+            counter.add(record)
+        return counter
 
     def add(self, record: Record) -> None:
-        """Take in the next record."""
+        """Add the next record."""
         self.records.append(record)
         if record.ok:
             self._see(record, record.iteration)
@@ -90,17 +94,129 @@ class Meetings:
             self._best = record.energy, key
 
     def confidence(self) -> Confidence:
-        """The estimate after these records."""
+        """The counts after these records."""
         if self._best is None:
             return Confidence(0, 0)
         energy, best = self._best
         since = max(self.keys[best], len(self.records) // 2)
-        met, lower = 0, set()
+        rediscovered, lower = 0, set()
         for record in self.records:
             for word in record.draws.split() if record.n_observed > since else ():
                 key, _, predicted = word.partition(":")
                 if key == best:
-                    met += 1
+                    rediscovered += 1
                 elif key not in self.keys and float(predicted) < energy:
                     lower.add(key)
-        return Confidence(met, len(lower))
+        return Confidence(rediscovered, len(lower))
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The decision to end a run. With `drain`, evaluations in flight are awaited first."""
+
+    cause: EndReason
+    status: EndStatus
+    sentence: str
+    drain: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """What stopping rules may depend on."""
+
+    records: Sequence[Record]  # of the whole search
+    completed: int  # evaluations of this run
+    budget: int
+    reference_found: bool
+    confidence: Callable[[], Confidence]  # takes some time, so it is computed on demand
+
+
+class StoppingRule(Protocol):
+    """One reason to end a run."""
+
+    def check(self, state: RunState) -> Stop | None:
+        """The decision to stop, or None to go on."""
+
+
+@dataclass(frozen=True)
+class ReferenceFound:
+    """A reference structure was evaluated."""
+
+    def check(self, state: RunState) -> Stop | None:
+        return REFERENCE_FOUND if state.reference_found else None
+
+
+@dataclass(frozen=True)
+class FailuresInARow:
+    """The last evaluations all failed. A resumed run makes one evaluation before this applies."""
+
+    engine: str
+    limit: int
+    remedy: Callable[[], str]  # advice for the error message
+
+    def check(self, state: RunState) -> Stop | None:
+        last = state.records[-self.limit :]
+        if not state.completed or len(last) < self.limit or any(record.ok for record in last):
+            return None
+        failure = f"{last[-1].failure}: {last[-1].reason}"
+        times = f"The engine {self.engine!r} failed {self.limit} times in a row"
+        sentence = f"{times}, last with '{failure}'. {self.remedy()}"
+        return Stop(EndReason.FAILURES, EndStatus.FAILED, sentence)
+
+
+@dataclass(frozen=True)
+class ConfidenceReached:
+    """The lowest structure is found with the probability of search.stop_when."""
+
+    limit: float
+
+    def check(self, state: RunState) -> Stop | None:
+        estimate = state.confidence().probability
+        if estimate is None or estimate < self.limit:
+            return None
+        sentence = "the lowest structure is found by search.stop_when"
+        return Stop(EndReason.CONFIDENCE, EndStatus.FINISHED, sentence)
+
+
+@dataclass(frozen=True)
+class BudgetUsed:
+    """All evaluations of the budget are done."""
+
+    def check(self, state: RunState) -> Stop | None:
+        if len(state.records) < state.budget:
+            return None
+        if any(record.ok for record in state.records):
+            return Stop(EndReason.BUDGET, EndStatus.FINISHED, "the budget is used up", drain=True)
+        last = state.records[-1]
+        sentence = f"no evaluation succeeded, the last with {last.failure}: {last.reason}"
+        return Stop(EndReason.NO_SUCCESS, EndStatus.FAILED, sentence, drain=True)
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The user asked the search to stop."""
+
+    requested: Callable[[], bool]
+
+    def check(self, state: RunState) -> Stop | None:
+        return STOPPED_ON_REQUEST if self.requested() else None
+
+
+REFERENCE_FOUND = Stop(EndReason.REFERENCE, EndStatus.FOUND, "the reference was found")
+STOPPED_ON_REQUEST = Stop(
+    EndReason.REQUEST, EndStatus.INTERRUPTED, "stopped on request", drain=True
+)
+NOTHING_NEW = Stop(EndReason.EXHAUSTED, EndStatus.FINISHED, "nothing new is left to evaluate")
+
+
+def stopping_rules(
+    failures: FailuresInARow, stop_when: float | None, requested: Callable[[], bool]
+) -> list[StoppingRule]:
+    """The rules of a run, in order of precedence."""
+    confidence = [] if stop_when is None else [ConfidenceReached(stop_when)]
+    return [ReferenceFound(), failures, *confidence, BudgetUsed(), Requested(requested)]
+
+
+def first_stop(rules: Sequence[StoppingRule], state: RunState) -> Stop | None:
+    """The decision of the first rule that applies."""
+    return next((stop for rule in rules if (stop := rule.check(state)) is not None), None)

@@ -1,115 +1,86 @@
-"""Walkers on the surrogate: basin hopping with replica exchange, from evaluation to evaluation.
+"""Walkers on the surrogate: basin hopping with replica exchange that continues between evaluations.
 
-A walker stands in a minimum of E − κσ. It hops: a generator disturbs its structure, the result is
-relaxed, and Metropolis' rule decides whether it stays there. What it climbs is the expected
-improvement EI: the chance of moving from a to b is (EI(b)/EI(a))^(1/T), so temperatures have no
-unit and fit every system. All walkers hop in lockstep, each at a temperature of its own, and
-neighbours exchange their structures. After an evaluation the surface is another one: every walker
-is relaxed and judged on it anew, and fresh candidates that are better take its place.
+A walker occupies a minimum of E − κσ. In a hop, a generator perturbs its structure, the result is
+relaxed, and the Metropolis rule accepts or rejects it. The walkers minimise the acquisition's score
+for exploration, by default minus the logarithm of the expected improvement EI: a move from a to b
+is accepted with probability (EI(b)/EI(a))^(1/T), so temperatures have no unit and suit every
+system. All walkers hop together, each at its own temperature, and neighbours exchange structures.
+An evaluation changes the surface, so every walker is relaxed and scored again, and better new
+candidates replace walkers.
 
-Where the walkers stand is part of the record of every evaluation that they took part in, so a
-search can be resumed and replayed to the last bit.
+The positions of the walkers are part of each record, so a search resumes and replays
+bit-identically.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Floats
-from nugget.evaluation.engines import engines
-from nugget.generators import Generator, Problem
-from nugget.potential.surface import Surface
-from nugget.search.config import Config
+from nugget.engines.engine import engines
+from nugget.generators import Generator
+from nugget.numerics.arrays import Floats
+from nugget.search.search_settings import Config
+from nugget.systems.base import System
 
-if TYPE_CHECKING:
-    from nugget.search.learner import Learner
+#: Most hops of a walker per evaluation: one, and one more after each unsuccessful exploration step;
+#: all of them where walkers run before every evaluation. More hops did not shorten searches.
+MAX_HOPS = 10
 
-# Temperatures from the coldest to the hottest walker.
+# Temperatures of the coldest and the hottest walker.
 _COLD, _HOT = 0.1, 2.0
+
+_NAME = "walkers"
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """What walkers have met, and where they stand now (walkers, atoms, 3), the coldest first."""
+    """Structures that walkers visited, and their positions (walkers, atoms, 3), coldest first."""
 
-    met: list[Atoms]
+    visited: list[Atoms]
     positions: Floats | None
 
 
 def walk_always(config: Config) -> bool:
-    """Do walkers walk before every evaluation? Where one takes minutes, they are worth it."""
+    """Do walkers run before every evaluation? By default where the engine is expensive."""
     search, engine = config.search, engines().get(config.engine.name)
-    dear = engine is None or not engine.cheap
-    return bool(search.walkers) and (search.walk == "always" or (search.walk == "auto" and dear))
-
-
-def walk_on(
-    learner: Learner, rng: np.random.Generator, surface: Surface, fresh: list[Atoms]
-) -> Walk:
-    """Let the walkers of a search go on, on its present surface."""
-    problem, search = learner.problem, learner.config.search
-    assert isinstance(problem, Problem)  # the settings refuse walkers for crystals
-
-    def is_known(atoms: Atoms, energy: float) -> bool:
-        return learner.known.find(atoms, energy, predicted=True) is not None
-
-    def score(images: list[Atoms]) -> tuple[Floats, Floats]:
-        energy, std = learner.predict(images)
-        return learner.explore_score(images, energy, std), energy
-
-    hops = search.walker_hops
-    if not walk_always(learner.config):
-        hops = min(hops, 1 + learner.explored)
-    walkers = Walkers(
-        problem,
-        [made for made in learner.mixer.generators.values() if made.needs == 1],
-        lambda images: learner.relaxed(images, surface),
-        score,
-        is_known,
-        search.walkers,
-        hops,
-    )
-    return walkers.walk(rng, learner.stand, fresh)
+    expensive = engine is None or not engine.cheap
+    wanted = search.walk == "always" or (search.walk == "auto" and expensive)
+    return bool(search.walkers) and wanted
 
 
 @dataclass(frozen=True)
 class Walkers:
-    """How to walk: `number` walkers, `hops` each; moves are generators with one parent.
+    """`number` walkers that make `hops` hops each; the moves are generators with one parent."""
 
-    `relax` gives relaxed structures that are sensible (others are left out, `info` is kept),
-    `score` what is minimised and the energies, `is_known` is where no walker may stand.
-    """
-
-    problem: Problem
+    problem: System
     moves: Sequence[Generator]
-    relax: Callable[[list[Atoms]], list[Atoms]]
-    score: Callable[[list[Atoms]], tuple[Floats, Floats]]
-    is_known: Callable[[Atoms, float], bool]
+    relax: Callable[[list[Atoms]], list[Atoms]]  # valid relaxed structures; keeps `info`
+    score: Callable[[list[Atoms]], tuple[Floats, Floats]]  # what is minimised, and energies
+    is_known: Callable[[Atoms, float], bool]  # structures that walkers must not occupy
     number: int
     hops: int
 
     def walk(self, rng: np.random.Generator, start: Floats | None, fresh: list[Atoms]) -> Walk:
-        """Go on from where the walkers stood; better ones of the `fresh` take their places."""
-        stand = [] if start is None else [self.problem.assemble(x) for x in start[: self.number]]
-        for atoms in stand:
+        """Continue from `start`; candidates in `fresh` with a better score replace walkers."""
+        former = [] if start is None else [self.problem.assemble(x) for x in start[: self.number]]
+        for atoms in former:
             atoms.info["generator"] = _NAME
-        met = self.relax(stand)
-        here, scores = self._places([*met, *fresh])
-        if not here or not self.moves:
-            return Walk(met, start)
-        temperatures = np.geomspace(_COLD, _HOT, len(here))
+        visited = self.relax(former)
+        current, scores = self._select([*visited, *fresh])
+        if not current or not self.moves:
+            return Walk(visited, start)
+        temperatures = np.geomspace(_COLD, _HOT, len(current))
         for _ in range(self.hops):
-            met = met + self._hop(rng, here, scores, temperatures)
-            _exchange(rng, here, scores, temperatures)
-        return Walk(met, np.array([atoms.positions for atoms in here]))
+            visited = visited + self._hop(rng, current, scores, temperatures)
+            _exchange(rng, current, scores, temperatures)
+        return Walk(visited, np.array([atoms.positions for atoms in current]))
 
-    def _places(self, images: list[Atoms]) -> tuple[list[Atoms], Floats]:
-        """The best that are not known, the best first, with their scores."""
+    def _select(self, images: list[Atoms]) -> tuple[list[Atoms], Floats]:
+        """The best new structures with their scores, the best first."""
         if not images:
             return [], np.zeros(0)
         scores, energy = self.score(images)
@@ -122,17 +93,17 @@ class Walkers:
         return [images[k] for k in chosen], scores[chosen]
 
     def _hop(
-        self, rng: np.random.Generator, here: list[Atoms], scores: Floats, temperatures: Floats
+        self, rng: np.random.Generator, current: list[Atoms], scores: Floats, temperatures: Floats
     ) -> list[Atoms]:
-        """One hop of every walker; `here` and `scores` change in place."""
+        """One hop of every walker; `current` and `scores` change in place."""
         trials = []
-        for k, atoms in enumerate(here):
+        for k, atoms in enumerate(current):
             move = self.moves[int(rng.integers(len(self.moves)))]
-            made = move(rng, self.problem, [atoms])
-            if isinstance(made, Atoms):
-                made.info.update(generator=_NAME, walker=k)
-                trials.append(made)
-        draws = rng.random(len(here))
+            trial = move(rng, self.problem, [atoms])
+            if isinstance(trial, Atoms):
+                trial.info.update(generator=_NAME, walker=k)
+                trials.append(trial)
+        draws = rng.random(len(current))
         relaxed = self.relax(trials)
         if not relaxed:
             return []
@@ -140,25 +111,22 @@ class Walkers:
             k = atoms.info.pop("walker")
             accepted = _accepts(float(draws[k]), score - scores[k], float(temperatures[k]))
             if accepted and not self.is_known(atoms, float(energy)):
-                here[k], scores[k] = atoms, score
+                current[k], scores[k] = atoms, score
         return relaxed
 
 
-_NAME = "walkers"
-
-
 def _accepts(draw: float, rise: float, temperature: float) -> bool:
-    """Metropolis' rule; what has no score is refused."""
+    """The Metropolis rule; a score that is not a number is rejected."""
     return bool(rise <= 0.0 or draw < np.exp(-rise / temperature))
 
 
 def _exchange(
-    rng: np.random.Generator, here: list[Atoms], scores: Floats, temperatures: Floats
+    rng: np.random.Generator, current: list[Atoms], scores: Floats, temperatures: Floats
 ) -> None:
-    """Neighbours exchange structures with probability min(1, exp((1/T₁ − 1/T₂)(S₁ − S₂)))."""
-    draws = rng.random(len(here))
-    for k in range(len(here) - 1):
+    """Exchange neighbours with probability min(1, exp((1/T₁ − 1/T₂)(S₁ − S₂)))."""
+    draws = rng.random(len(current))
+    for k in range(len(current) - 1):
         gain = (1 / temperatures[k] - 1 / temperatures[k + 1]) * (scores[k] - scores[k + 1])
         if draws[k] < np.exp(min(gain, 0.0)):
-            here[k], here[k + 1] = here[k + 1], here[k]
+            current[k], current[k + 1] = current[k + 1], current[k]
             scores[k], scores[k + 1] = scores[k + 1], scores[k]

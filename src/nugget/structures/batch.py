@@ -1,4 +1,4 @@
-"""Many structures as flat arrays."""
+"""Many structures as one set of flat arrays, the input of everything that computes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 import numpy as np
 from ase import Atoms
 
-from nugget._compiled.arrays import Bools, Floats, Ints
 from nugget.errors import NuggetError
-from nugget.structures._loops import HEAVIEST, is_sound
+from nugget.numerics.arrays import Bools, Floats, Ints
+from nugget.structures.neighbour_loops import HEAVIEST, is_sound
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,24 +28,24 @@ class Batch:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    # Both are kept once they are known, by hand: functools.cached_property takes a lock.
+    # Cached by hand, because functools.cached_property of Python 3.11 takes a lock.
     @property
     def sizes(self) -> Ints:
         """Atoms in each structure, (B,)."""
-        known: Ints | None = self.__dict__.get("_sizes")
-        if known is None:
-            known = self.offsets[1:] - self.offsets[:-1]
-            self.__dict__["_sizes"] = known
-        return known
+        sizes: Ints | None = self.__dict__.get("_sizes")
+        if sizes is None:
+            sizes = self.offsets[1:] - self.offsets[:-1]
+            self.__dict__["_sizes"] = sizes
+        return sizes
 
     @property
     def owner(self) -> Ints:
         """Structure of each atom, (N,)."""
-        known: Ints | None = self.__dict__.get("_owner")
-        if known is None:
-            known = np.repeat(np.arange(len(self)), self.sizes)
-            self.__dict__["_owner"] = known
-        return known
+        owner: Ints | None = self.__dict__.get("_owner")
+        if owner is None:
+            owner = np.repeat(np.arange(len(self)), self.sizes)
+            self.__dict__["_owner"] = owner
+        return owner
 
     def split(self, flat: Floats) -> list[Floats]:
         """Per-atom rows as a list of one array per structure."""
@@ -54,8 +54,8 @@ class Batch:
         return [flat[a:b] for a, b in pairwise(self.offsets.tolist())]
 
     def with_positions(self, positions: Floats) -> Batch:
-        """The same atoms elsewhere; the caller vouches for finite numbers."""
-        moved = object.__new__(Batch)  # a copy of all but one field, at a tenth of replace's cost
+        """The same atoms at other positions, which the caller guarantees to be finite."""
+        moved = object.__new__(Batch)  # ten times as fast as dataclasses.replace
         moved.__dict__.update(self.__dict__, positions=positions)
         return moved
 
@@ -83,9 +83,10 @@ class Batch:
         )
 
     def slices(self, rows: int) -> list[tuple[int, int]]:
-        """An even number of slices of about equal size, with `rows` atoms or less (start, stop).
+        """An even number of slices (start, stop) of about equal size, each up to `rows` atoms.
 
-        A quarter of that is one slice. They depend on the batch alone, not on who works on them.
+        A batch of at most a quarter of `rows` is one slice. The slices depend on the batch alone,
+        so that the number of threads does not change results.
         """
         total = int(self.offsets[-1])
         if 4 * total <= rows or len(self) < 2:
@@ -103,20 +104,20 @@ class Batch:
 
 
 def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
-    """Flat arrays of the images, checked: finite positions, cells with a volume where periodic."""
+    """The images as a batch, after checking positions, elements and cells."""
     if isinstance(images, Batch):
         return images
     if isinstance(images, Atoms):
         images = [images]
     if len(images) == 0:
         raise NuggetError("There are no structures: give at least one Atoms object.")
-    # Straight to the arrays: ASE's properties cost more than all the rest for a small cluster.
+    # Reads the arrays directly, because ASE's properties dominate the cost for a small cluster.
     if len(images) == 1:
         arrays, cell, pbc = images[0].arrays, images[0].cell.array, images[0].pbc
         positions = np.array(arrays["positions"], np.float64)
         numbers = np.array(arrays["numbers"], np.int64)
         offsets = np.array([0, len(positions)])
-        batch = object.__new__(Batch)  # at a third of the cost of __init__
+        batch = object.__new__(Batch)  # three times as fast as __init__
         batch.__dict__.update(
             positions=positions, numbers=numbers, offsets=offsets, cells=cell.copy()[None],
             pbc=pbc.copy()[None],
@@ -136,7 +137,7 @@ def as_batch(images: Sequence[Atoms] | Atoms | Batch) -> Batch:
 
 
 def offsets_of(sizes: Sequence[int] | Ints) -> Ints:
-    """Where each part begins when parts of these sizes stand one after the other, (B + 1,)."""
+    """Offsets (B + 1,) of consecutive parts of these sizes."""
     return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
 

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,21 @@ from ase.io.formats import UnknownFileTypeError
 from ase.stress import full_3x3_to_voigt_6_stress
 
 from nugget.errors import NuggetError
-from nugget.structures.files import replacing
+from nugget.storage.database import verified
+from nugget.storage.files import replacing
+from nugget.structures.chemiscope import is_chemiscope, write_chemiscope
+
+# Labels under the names that training sets of other programs use: of a structure, and of its atoms.
+REFERENCE = {"energy": "REF_energy", "forces": "REF_forces", "stress": "REF_stress"}
+
+# Total charge (e) and spin multiplicity 2S + 1 of a structure.
+CHARGE, SPIN = "total_charge", "total_spin"
 
 # What ASE does not know as a result, and drops when it writes: of a structure, and of its atoms.
-PER_STRUCTURE = ("energy_uncertainty",)
-PER_ATOM = ("energies_uncertainty", "forces_uncertainty")
+PER_STRUCTURE = ("energy_uncertainty", "outside")
+
+PER_ATOM = ("energies_uncertainty", "forces_uncertainty", "outside_atoms")
+
 
 _OPEN: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _XYZ = (".xyz", ".extxyz")
@@ -46,7 +57,7 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise NuggetError(f"The data file {path} {what}; give a file that ASE can read.")
-    wanted = _as_slice(index)
+    wanted = as_slice(index)
     try:
         found = _read(path, wanted)
     except NuggetError:
@@ -66,7 +77,7 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
         if not np.isin(atoms.numbers, range(len(chemical_symbols))).all():
             raise NuggetError(f"{path}: structure {k} holds atomic numbers that no element has.")
     try:
-        return [_with_stored_uncertainties(atoms) for atoms in images]
+        return [_with_references(_with_stored_uncertainties(atoms)) for atoms in images]
     except (TypeError, ValueError, AttributeError) as error:
         raise NuggetError(f"{path}: stored uncertainties are no numbers ({error}).") from error
 
@@ -77,7 +88,7 @@ def _read(path: Path, index: int | slice) -> Any:
         return _read_database(path, index)
     if unpack is None:
         if path.suffix in _XYZ:
-            return ase.io.read(io.StringIO(path.read_text()), index, format="extxyz")
+            return _read_xyz(path, path.read_text(), index)
         return ase.io.read(path, index)
     try:
         with unpack(path) as file:
@@ -86,21 +97,41 @@ def _read(path: Path, index: int | slice) -> Any:
         raise NuggetError(f"{path} is no whole {path.suffix} file; copy it again.") from error
     inner = path.with_suffix("")
     if inner.suffix in _XYZ:
-        return ase.io.read(io.StringIO(content.decode()), index, format="extxyz")
+        return _read_xyz(path, content.decode(), index)
     with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder) / inner.name
         unpacked.write_bytes(content)
         return ase.io.read(unpacked, index)
 
 
+def _read_xyz(path: Path, text: str, index: int | slice) -> Any:
+    """Structures of an extxyz file, after a check that its frames are complete."""
+    stream, longest = io.StringIO(text), text.count("\n") + 1
+    for s in count():
+        head = stream.readline().split()
+        if len(head) != 1 or not head[0].isdecimal():
+            break  # the end, or lines that ASE explains
+        atoms = int(head[0])
+        lines = sum(1 for _ in islice(stream, min(atoms, longest) + 1)) - 1
+        if lines < atoms:
+            raise NuggetError(
+                f"{path}: structure {s} claims {head[0][:20]} atoms, but the file has only "
+                f"{max(lines, 0)} more lines; copy it again."
+            )
+    return ase.io.read(io.StringIO(text), index, format="extxyz")
+
+
 def _read_database(path: Path, index: int | slice) -> Any:
     """ASE's own reader of databases leaves keys and data behind."""
     with connect(path) as database:
-        images = [row.toatoms(add_additional_information=True) for row in database.select()]
-    return images[index]
+        rows = list(database.select())
+    for row in rows:
+        verified(row, path)
+    return [row.toatoms(add_additional_information=True) for row in rows][index]
 
 
-def _as_slice(index: str | int | slice) -> int | slice:
+def as_slice(index: str | int | slice) -> int | slice:
+    """The place or range of structures that text such as "0:225" or "-1" denotes."""
     if not isinstance(index, str):
         return index
     try:
@@ -126,6 +157,40 @@ def _with_stored_uncertainties(atoms: Atoms) -> Atoms:
             atoms.arrays[name] = np.asarray(data[name], dtype=np.float64)
             atoms.info.pop(name, None)
     return atoms
+
+
+def _with_references(atoms: Atoms) -> Atoms:
+    """Take REF_energy, REF_forces and REF_stress as labels of a structure without any."""
+    results = {} if atoms.calc is None else atoms.calc.results
+    if "energy" in results or REFERENCE["energy"] not in atoms.info:
+        return atoms
+    home = {**atoms.info, **atoms.arrays}
+    labels = {name: home[key] for name, key in REFERENCE.items() if key in home}
+    if "stress" in labels:
+        labels["stress"] = _voigt(0, labels["stress"])
+    atoms.calc = SinglePointCalculator(atoms, **{**results, **labels})
+    return atoms
+
+
+def with_reference_keys(
+    images: Sequence[Atoms], charge: int | None = None, spin: int | None = None
+) -> list[Atoms]:
+    """Copies whose labels are REF_energy, REF_forces and REF_stress, as MACE and others read them.
+
+    `charge` and the multiplicity `spin` are added where structures do not name their own.
+    """
+    out = []
+    for atoms in images:
+        results, copy = _present_results(atoms), atoms.copy()
+        for name, key in REFERENCE.items():
+            if name in results:
+                home = copy.arrays if name == "forces" else copy.info
+                home[key] = np.array(results[name]) if name != "energy" else float(results[name])
+        for key, value in ((CHARGE, charge), (SPIN, spin)):
+            if value is not None:
+                copy.info.setdefault(key, value)
+        out.append(copy)
+    return out
 
 
 def relabelled(
@@ -201,7 +266,8 @@ def _attach(atoms: Atoms, calculator: Any, results: dict[str, Any]) -> Atoms:
 def write_images(path: str | Path, images: Sequence[Atoms] | Atoms, append: bool = False) -> None:
     """Write structures with their results and uncertainties: extxyz, ase.db or traj.
 
-    Other formats of ASE are written as ASE writes them, without uncertainties. In an ASE database
+    A name that ends with .chemiscope.json becomes a data set of chemiscope. Other formats of ASE
+    are written as ASE writes them, without uncertainties. In an ASE database
     σ of the energy is the key `energy_uncertainty` (so `ase db x.db 'energy_uncertainty>0.5'`
     works), and the per-atom arrays are in the row's `data`.
     """
@@ -219,6 +285,9 @@ def write_images(path: str | Path, images: Sequence[Atoms] | Atoms, append: bool
 
 
 def _write(path: Path, images: list[Atoms], append: bool) -> None:
+    if is_chemiscope(path):
+        write_chemiscope(path, images)
+        return
     if path.suffix in _DATABASES:
         _write_database(path, images)
         return

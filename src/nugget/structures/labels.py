@@ -1,4 +1,4 @@
-"""Labels: energies, forces and stresses that structures carry, as ASE keeps them."""
+"""Labels: energies, forces and stresses stored with structures, as ASE keeps them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats
 
-# What a change of makes results void as well, though few structures carry it.
+# Arrays that also invalidate results when they change; few structures have them.
 _ELECTRONIC = ("initial_charges", "initial_magmoms")
+
 # Pairs of Cartesian axes in the order of Voigt's six components.
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """What a calculator said of one structure."""
+class StructureLabels:
+    """The labels of one structure."""
 
     energy: float
     forces: Floats | None
     stress: Floats | None  # (6,)
 
 
-def read_labels(images: Sequence[Atoms], use_forces: bool | None, use_stress: bool) -> list[Known]:
-    """Energies, and forces and stress where wanted; what is missing or not finite is named."""
+def read_labels(
+    images: Sequence[Atoms], use_forces: bool | None, use_stress: bool
+) -> list[StructureLabels]:
+    """Energies, and forces and stress if wanted; missing or non-finite labels are errors."""
     return [_read(s, atoms, use_forces, use_stress) for s, atoms in enumerate(images)]
 
 
-def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> Known:
+def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> StructureLabels:
     energy = _result(atoms, "energy")
     if energy is None:
         raise NuggetError(
@@ -49,15 +52,40 @@ def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> Kn
     if stress is None and use_stress:
         raise NuggetError(f"Structure {s} has no stress: compute it, or fit with use_stress=False.")
     number = _numbers(s, "energy", energy, ())
-    return Known(
+    return StructureLabels(
         float(number),
         None if forces is None else _numbers(s, "forces", forces, (len(atoms), 3)),
         None if stress is None else _numbers(s, "stress", stress, (6,)),
     )
 
 
+def check_stored(images: Sequence[Atoms]) -> None:
+    """Refuse labels that are no finite numbers of the right shape; structures may have none."""
+    for s, atoms in enumerate(images):
+        results = {} if atoms.calc is None else atoms.calc.results
+        shapes = {"energy": (), "forces": (len(atoms), 3), "stress": (6,)}
+        for name, shape in shapes.items():
+            if results.get(name) is not None:
+                label = _numbers(s, name, results[name], shape)
+                results[name] = label if shape else float(label)
+
+
+def stored_energy(atoms: Atoms) -> float:
+    """The energy that a structure's calculator holds; nothing is calculated."""
+    energy = None if atoms.calc is None else atoms.calc.results.get("energy")
+    if energy is None:
+        raise NuggetError(f"{atoms.get_chemical_formula()} carries no energy; attach one.")
+    return float(energy)
+
+
+def voigt(tensor: Floats, axis: int = 0) -> Floats:
+    """Six components of a tensor symmetrised over its axes `axis` and `axis` + 1."""
+    t = np.moveaxis(tensor, (axis, axis + 1), (0, 1))
+    return np.stack([0.5 * (t[a, b] + t[b, a]) for a, b in VOIGT], axis=axis)
+
+
 def _numbers(s: int, name: str, value: Any, shape: tuple[int, ...]) -> Floats:
-    """A label as finite numbers of this shape; files may hold anything."""
+    """A label as an array of finite numbers of this shape."""
     try:
         label = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -78,7 +106,7 @@ def _numbers(s: int, name: str, value: Any, shape: tuple[int, ...]) -> Floats:
 
 
 def _result(atoms: Atoms, name: str) -> float | Floats | None:
-    """A stored result; nothing is ever computed here."""
+    """A stored result; nothing is calculated."""
     calc = atoms.calc
     if calc is None:
         return None
@@ -92,9 +120,9 @@ def _result(atoms: Atoms, name: str) -> float | Floats | None:
 
 
 def _same(atoms: Atoms, calc: SinglePointCalculator) -> bool:
-    """True when the results surely belong to these atoms, to the last bit.
+    """Whether the calculator's atoms equal these to the last bit.
 
-    ASE's own comparison, which is asked otherwise, takes longer than fitting does.
+    If not, ASE compares them with its tolerance, which takes longer than fitting.
     """
     old: Atoms | None = calc.atoms
     if old is None:

@@ -1,8 +1,8 @@
-"""Pairs of neighbours: the only place where they are searched for.
+"""Neighbour pairs: the search for them, and lists that stay valid while atoms or cells move.
 
-A double loop serves small structures, vesin's cell list all others. Two loops elsewhere measure
-distances for another purpose: `generators._validity` tests one point against the atoms that are
-already placed, and `relax._lbfgs.springs` takes the nearest image of every pair, however far apart.
+All neighbour searches of the package are here. `find_pairs` uses a double loop for small structures
+and vesin's cell list for all others. `Verlet` keeps the pairs of structures whose atoms move,
+`CellLists` those of crystals whose cells change as well.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ import numpy as np
 from ase.geometry import complete_cell
 from vesin import NeighborList
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget.structures._pair_loops import SMALL, farthest_move, shifts_of, small_pairs
+from nugget.numerics.arrays import Floats, Ints
 from nugget.structures.batch import Batch, offsets_of
+from nugget.structures.neighbour_loops import (
+    SMALL,
+    farthest_move,
+    lattice_shifts,
+    lists_hold,
+    shifts_of,
+    small_pairs,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Neighbours, each pair once: j + shift is near i. Ordered by structure."""
+    """Neighbour pairs ordered by structure, each once: atom j moved by `shift` is near atom i."""
 
     i: Ints  # (P,) atom rows of the batch
     j: Ints  # (P,)
     shift: Floats  # (P, 3) lattice translation of j, Å
     offsets: Ints  # (B + 1,) pairs of structure s
-    reach: float = 0.0  # Å: all pairs up to here are there; 0 where that is not known
+    reach: float = 0.0  # Å; the list holds all pairs up to this distance (0: unknown)
 
     def distances(self, batch: Batch) -> Floats:
         """Length of each pair, Å, (P,)."""
@@ -64,10 +71,10 @@ class Pairs:
 
 
 def find_pairs(batch: Batch, cutoff: float) -> Pairs:
-    """All pairs closer than `cutoff`, each once; atoms may meet their own images.
+    """All pairs closer than `cutoff`, each once; an atom may pair with its own images.
 
-    Ordered by structure, i, j ≥ i and cell of j, so that results do not depend on how far a list
-    reaches or when it was made. The cutoff may be infinite when no structure is periodic.
+    The order is by structure, i, j ≥ i and cell of j, so that results depend neither on how far a
+    list reaches nor on when it was built. The cutoff may be infinite if no structure is periodic.
     """
     i, j, shift, offsets, small = small_pairs(
         batch.positions, batch.offsets, batch.cells, batch.pbc, float(cutoff)
@@ -99,19 +106,19 @@ def _vesin_pairs(batch: Batch, s: int, cutoff: float) -> tuple[Ints, Ints, Float
     finder = NeighborList(cutoff=cutoff, full_list=False, sorted=False, n_threads=1)
     i, j, images = finder.compute(batch.positions[start:stop], cell, pbc, "ijS")
     i, j, images = i.astype(np.int64), j.astype(np.int64), images.astype(np.int64)
-    first = images[np.arange(len(images)), np.argmax(images != 0, axis=1)]  # that is not 0
-    turned = (i > j) | ((i == j) & (first < 0))
-    i, j = np.where(turned, j, i), np.where(turned, i, j)
-    images[turned] *= -1
+    first_nonzero = images[np.arange(len(images)), np.argmax(images != 0, axis=1)]
+    reversed_ = (i > j) | ((i == j) & (first_nonzero < 0))
+    i, j = np.where(reversed_, j, i), np.where(reversed_, i, j)
+    images[reversed_] *= -1
     order = np.lexsort((images[:, 2], images[:, 1], images[:, 0], j, i))
     return i[order] + start, j[order] + start, shifts_of(images[order], cell)
 
 
 class Verlet:
-    """Pairs that stay valid while no atom has moved by more than half the skin.
+    """A neighbour list that is rebuilt only after an atom has moved by more than half the skin.
 
-    For structures that move in small steps (relaxation, dynamics): the list is made anew
-    only when it must be, or when the structures themselves have changed.
+    For relaxation and dynamics, where atoms move in small steps. A change of cells, periodicity or
+    the number of atoms also rebuilds it.
     """
 
     def __init__(self, cutoff: float, skin: float = 0.5) -> None:
@@ -122,16 +129,16 @@ class Verlet:
         self._pairs: Pairs | None = None
 
     def pairs(self, batch: Batch) -> Pairs:
-        """Pairs of `batch`, reused where that is safe."""
+        """Pairs of `batch`, from the old list if it is still valid."""
         if not self._valid(batch):
-            found = find_pairs(batch, self.cutoff + self.skin)
-            self._pairs = replace(found, reach=self.cutoff)  # while atoms move
+            pairs = find_pairs(batch, self.cutoff + self.skin)
+            self._pairs = replace(pairs, reach=self.cutoff)  # guaranteed until the next rebuild
             self._batch = replace(batch, positions=batch.positions.copy())
             self.rebuilds += 1
         return cast(Pairs, self._pairs)
 
     def select(self, structures: Ints) -> None:
-        """Keep only these structures of the last batch."""
+        """Drop all structures of the last batch but these."""
         if self._batch is None or self._pairs is None:
             return
         self._pairs = self._pairs.select(self._batch, structures)
@@ -146,3 +153,83 @@ class Verlet:
         if not (same and (old.cells is batch.cells or np.array_equal(old.cells, batch.cells))):
             return False
         return bool(farthest_move(old.positions, batch.positions) < (0.5 * self.skin) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class _List:
+    """Pairs of one crystal within cutoff + skin, and the geometry that they were built for."""
+
+    positions: Floats
+    inverse: Floats  # of the cell
+    i: Ints
+    j: Ints
+    images: Ints  # (P, 3) cells of j
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """The lists of all crystals of a batch, concatenated."""
+
+    names: Ints
+    positions: Floats
+    inverse: Floats
+    i: Ints
+    j: Ints
+    images: Ints
+    offsets: Ints
+
+
+class CellLists:
+    """Neighbour lists of crystals that are relaxed with their cells, one list per crystal.
+
+    A list is rebuilt when a pair outside it may have come within the cutoff (see `lists_hold`). Its
+    pairs have the order and the bits of a fresh list, so results do not depend on rebuilds.
+    """
+
+    def __init__(self, cutoff: float, skin: float = 0.8) -> None:
+        self.cutoff, self.skin = cutoff, skin
+        self.rebuilds = 0
+        self._lists: dict[int, _List] = {}
+        self._joined: _Joined | None = None
+
+    def pairs(self, batch: Batch, names: Ints) -> Pairs:
+        """Pairs of a batch of crystals numbered `names`, some of them longer than the cutoff."""
+        joined = self._joined
+        if joined is None or not np.array_equal(joined.names, names):
+            new = [s for s, name in enumerate(names.tolist()) if name not in self._lists]
+            joined = self._renew(batch, names, new)
+        holds = lists_hold(
+            joined.positions, joined.inverse, batch.positions, batch.cells, batch.offsets,
+            self.cutoff, self.cutoff + self.skin,
+        )  # fmt: skip
+        if not holds.all():
+            joined = self._renew(batch, names, np.flatnonzero(~holds).tolist())
+        shift = lattice_shifts(joined.images, joined.offsets, batch.cells)
+        return Pairs(joined.i, joined.j, shift, joined.offsets, self.cutoff)
+
+    def _renew(self, batch: Batch, names: Ints, stale: list[int]) -> _Joined:
+        """Build lists for the stale structures, then concatenate the lists of all."""
+        if stale:
+            self.rebuilds += len(stale)
+            some = batch.select(np.array(stale))
+            pairs = find_pairs(some, self.cutoff + self.skin)
+            inverses = np.linalg.inv(some.cells)
+            for k, s in enumerate(stale):
+                rows, start = slice(pairs.offsets[k], pairs.offsets[k + 1]), some.offsets[k]
+                images = np.rint(pairs.shift[rows] @ inverses[k]).astype(np.int64)
+                self._lists[int(names[s])] = _List(
+                    some.positions[start : some.offsets[k + 1]], inverses[k],
+                    pairs.i[rows] - start, pairs.j[rows] - start, images,
+                )  # fmt: skip
+        lists = [self._lists[name] for name in names.tolist()]
+        starts = batch.offsets[:-1]
+        self._joined = _Joined(
+            names.copy(),
+            np.concatenate([one.positions for one in lists]),
+            np.array([one.inverse for one in lists]),
+            np.concatenate([one.i + start for one, start in zip(lists, starts, strict=True)]),
+            np.concatenate([one.j + start for one, start in zip(lists, starts, strict=True)]),
+            np.concatenate([one.images for one in lists]),
+            offsets_of([len(one.i) for one in lists]),
+        )
+        return self._joined

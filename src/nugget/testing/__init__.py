@@ -7,10 +7,16 @@ Each check takes one instance, raises ConformanceError with a sentence that says
 returns nothing when all is well.
 """
 
+from __future__ import annotations
+
 from nugget import lazy_names
 
-_KINDS = "acquisition descriptor engine generator inducing kernel prior uncertainty"
-_HOMES = {f"nugget.testing.{kind}": f"check_{kind}" for kind in _KINDS.split()}
 __all__, __getattr__ = lazy_names(
-    __name__, {"nugget.testing._compare": "ConformanceError", **_HOMES}
+    __name__,
+    {
+        "nugget.testing.compare": "ConformanceError",
+        "nugget.testing.gp_checks": "check_inducing check_kernel check_uncertainty",
+        "nugget.testing.atoms_checks": "check_acquisition check_descriptor check_engine "
+        "check_generator check_prior",
+    },
 )

@@ -5,12 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nugget.descriptors.base import (
-    Jacobian,
-    PairEnvironments,
-    central_species,
-    ordered_species,
-)
+from nugget.descriptors.base import Jacobian, PairEnvironments, central_species, ordered_species
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nugget.potential.priors import FixedPrior, PriorValues
+from nugget.potential.mean_functions.base import FixedPrior, PriorValues
 from nugget.structures.neighbours import find_pairs
 
 

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget._compiled.simd import aligned
-from nugget.gp.kernels._exponential import exponentials, exponentials_symmetric
-from nugget.gp.kernels._fused import value_and_grad
-from nugget.gp.kernels._loops import (
+from nugget.gp.kernels.base import (
+    NOTHING,
+    Block,
+    Columns,
+    Derivatives,
+    Forward,
+    Inducing,
+    SelfSum,
+    no_columns,
+)
+from nugget.gp.kernels.rbf_loops import (
+    LOG2E,
+    Pack,
+    exponentials,
+    exponentials_symmetric,
+    fused_value_and_grad,
     kernel_rows,
     kernel_rows_vjp,
     scaled,
     self_sums,
     self_sums_vjp,
 )
-from nugget.gp.kernels._tiles import Pack
-from nugget.gp.kernels.base import Block, Inducing, SelfSum
-from nugget.gp.kernels.rows import NOTHING, Columns, no_columns
 from nugget.gp.kernels.stationary import StationaryKernel
 from nugget.gp.points import Points
+from nugget.numerics.arrays import Floats, Ints
+from nugget.numerics.simd import aligned
+from nugget.numerics.tiles import WIDTH, packed
 from nugget.registry import registered
 
 
@@ -41,8 +52,6 @@ class RBF(StationaryKernel):
         return RBFBlock(self, z, columns)
 
     def inducing(self, z: Floats, group: Ints) -> Inducing:
-        """Inducing points, made ready for many calls of `value_and_grad`."""
-        z, group = np.ascontiguousarray(z, float), np.ascontiguousarray(group, np.int64)
         return RBFInducing(self.blocks, z, group)
 
     def self_sum(self, points: Points) -> SelfSum:
@@ -75,7 +84,7 @@ class RBFBlock:
     """The inducing points of one group, centred on their mean and divided by l.
 
     |x−z|² = |x|² + |z|² − 2x·z loses digits when features are large and close together; centred,
-    the three terms are no larger than the spread of the data. The slopes are k itself.
+    the three terms are no larger than the spread of the data.
     """
 
     def __init__(self, kernel: RBF, z: Floats, columns: Ints) -> None:
@@ -100,20 +109,28 @@ class RBFBlock:
 
     @cached_property
     def pack(self) -> Pack:
-        """The same points as the tiles read them."""
-        return Pack.of({0: self})
+        """The same points in the layout of the tiles."""
+        return pack_of({0: self})
 
-    def forward(self, x: Floats, offsets: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-        xs, k, k_sum = kernel_rows(x, offsets, *self.pack)
-        return xs, k, k_sum, k
+    def forward(self, x: Floats, offsets: Ints) -> Forward:
+        xs, k, k_sum = kernel_rows(x, offsets, self.pack)
+        return Forward(k, k_sum, (xs, k))
 
-    def vjp(self, xs: Floats, slopes: Floats, offsets: Ints, weights: Floats) -> Floats:
+    def vjp(self, saved: Any, offsets: Ints, weights: Floats) -> Floats:
         """Σ_j w_j k_ij (z̃_j − x̃_i)/l for weights (m,) or (R, B, m): (n, f) or (R, n, f)."""
-        n, m = slopes.shape
+        xs, k = saved
+        n, m = k.shape
         if weights.ndim == 1:
-            return self.vjp(xs, slopes, np.array([0, n]), weights.reshape(1, 1, m))[0]
-        found: Floats = kernel_rows_vjp(slopes, xs, offsets, weights, *self.pack)
-        return found
+            return self.vjp(saved, np.array([0, n]), weights.reshape(1, 1, m))[0]
+        pulled: Floats = kernel_rows_vjp(k, xs, offsets, weights, self.pack)
+        return pulled
+
+    def derivatives(self, saved: Any, tangents: Floats, rows: Ints) -> Derivatives:
+        """k_ij v·(z̃_j − x̃_i)/l in factors: one matrix product of all tangents with z̃."""
+        xs, k = saved
+        p, axes, f = tangents.shape
+        product = (tangents.reshape(p * axes, f) @ self.zt).reshape(p, axes, len(self.columns))
+        return Derivatives(product, np.einsum("pcf,pf->pc", tangents, xs[rows]), k, self.scale)
 
 
 class RBFInducing(Inducing):
@@ -121,10 +138,10 @@ class RBFInducing(Inducing):
 
     @cached_property
     def pack(self) -> Pack:
-        """The points of all groups as the tiles read them."""
+        """The points of all groups in the layout of the tiles."""
         blocks = {g: cast(RBFBlock, parts[0][1]) for g, parts in self._blocks.items()}
         if len(blocks) > 1:
-            return Pack.of(blocks)
+            return pack_of(blocks)
         return next(iter(blocks.values())).pack._replace(labels=np.array(list(blocks)))
 
     def value_and_grad(
@@ -134,12 +151,47 @@ class RBFInducing(Inducing):
         alpha: Floats,
         coefficients: Floats,
         columns: Columns | None = None,
-        prior_variance: Floats | None = None,
+        variance: Floats | None = None,
+        sign: float = 1.0,
     ) -> tuple[Floats, Floats, Floats]:
         self._check(points.x)
-        fused: tuple[Floats, Floats, Floats] = value_and_grad(
+        fused: tuple[Floats, Floats, Floats] = fused_value_and_grad(
             points.x, points.group, points.offsets, sizes, alpha, coefficients,
             *(columns or no_columns(len(self))),
-            NOTHING if prior_variance is None else prior_variance, *self.pack,
+            NOTHING if variance is None else variance, sign, *self.pack,
         )  # fmt: skip
         return fused
+
+
+def pack_of(blocks: dict[int, RBFBlock]) -> Pack:
+    """The blocks of a kernel, one per group, in the layout of the tiles.
+
+    A single block is packed with its own columns only.
+    """
+    parts = list(blocks.values())
+    columns = [part.columns for part in parts]
+    if len(parts) == 1:
+        columns = [np.arange(len(columns[0]))]
+    f, m = parts[0].zt.shape[0], sum(len(own) for own in columns)
+    forward = [packed(part.zt) for part in parts]
+    panels = np.concatenate([[0], np.cumsum([len(part) for part in forward])])
+    half = np.zeros(panels[-1] * WIDTH)
+    rows = np.zeros((panels[-1] * WIDTH, f + 1))
+    place = np.empty(m, dtype=np.int64)
+    for start, part, own in zip(panels[:-1] * WIDTH, parts, columns, strict=True):
+        mine = slice(start, start + len(own))
+        half[mine] = LOG2E * part.half
+        rows[mine, :f], rows[mine, f] = part.zt.T, 1.0
+        place[own] = np.arange(mine.start, mine.stop)
+    return Pack(
+        labels=np.array(list(blocks), dtype=np.int64),
+        centre=np.array([part.centre for part in parts]),
+        scale=parts[0].scale,
+        amplitude=parts[0].amplitude,
+        forward=aligned(np.concatenate(forward)),
+        half=half,
+        panels=panels.astype(np.int64),
+        counts=np.array([len(own) for own in columns], dtype=np.int64),
+        place=place,
+        backward=packed(rows),
+    )

@@ -1,20 +1,19 @@
-"""Kernels of the distance alone: a new one writes its profile, everything else is here.
+"""Kernels of the distance alone: k(x, x') = θ₀ p(|x−x'|²/l²).
 
-k(x, x') = θ₀ p(|x−x'|²/l²). `profile(u)` gives p, p′ and p″ at u = |x−x'|²/l², with p(0) = 1. The
-loops are NumPy's; `RBF` shows how a kernel replaces them by compiled ones.
+A new one writes `profile(u)`, which gives p, p′ and p″ at u = |x−x'|²/l², with p(0) = 1. `RBF`
+shows how a kernel replaces the NumPy loops here by compiled ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp.kernels.base import Block, KernelBase, SelfSum
-from nugget.gp.points import Points
+from nugget.gp.kernels.base import KernelBase
+from nugget.numerics.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -37,25 +36,41 @@ class StationaryKernel(KernelBase):
         """p, p′ and p″ at u = |x−x'|²/l², with p(0) = 1."""
         raise NotImplementedError
 
-    def block(self, z: Floats, columns: Ints) -> Block:
-        return StationaryBlock(self, z, columns)
+    def covariance(self, x: Floats, z: Floats) -> Floats:
+        return self.amplitude * self.profile(_products(x, z, 1.0 / self.length_scale)[2])[0]
 
-    def self_sum(self, points: Points) -> SelfSum:
-        """Σ_{i,j∈s} k(x_i, x_j) of every structure."""
-        return StationarySelfSum(self, points)
+    def diagonal(self, x: Floats) -> Floats:
+        return np.full(len(x), self.amplitude)
 
-    def tangent_variance(self, x: Floats, group: Ints, tangents: Floats) -> Floats:
-        """Σ_ij v_i·(∂²k/∂x_i∂x_j)·v_j, where ∂²k/∂x∂x' = −(2θ₀/l²)(p′ + 2p″ ddᵀ/l²), d = x − x'."""
+    def pullback(self, x: Floats, z: Floats, weights: Floats) -> Floats:
+        """Σ_j w_ij g_ij (z_j − x_i), with slopes g = −2θ₀p′/l²."""
+        xs, zs, slopes = self._slopes(x, z)
+        weighted = weights * slopes
+        return weighted @ zs - weighted.sum(axis=1)[:, None] * xs
+
+    def derivatives(self, x: Floats, z: Floats, tangents: Floats) -> Floats:
+        """g_ij v_ic·(z_j − x_i)."""
+        xs, zs, slopes = self._slopes(x, z)
+        along = tangents @ zs.T - np.einsum("icf,if->ic", tangents, xs)[:, :, None]
+        return slopes[:, None, :] * along
+
+    def _slopes(self, x: Floats, z: Floats) -> tuple[Floats, Floats, Floats]:
+        """Centred x and z, and the slopes g."""
+        xs, zs, u = _products(x, z, 1.0 / self.length_scale)
+        first = self.profile(u)[1]
+        length = self.length_scale
+        return xs * length, zs * length, -2.0 * self.amplitude / length**2 * first
+
+    def second_derivatives(self, x: Floats, tangents: Floats) -> Iterator[Floats]:
+        """∂²k/∂x∂x' = −(2θ₀/l²)(p′ + 2p″ ddᵀ/l²) with d = x − x', between v_i and v_j."""
         l2 = self.length_scale**2
         _, first, second = self.profile(_squares(x, x) / l2)
-        same = (group[:, None] == group[None, :]) * self.amplitude / l2
-        first, second = -2.0 * same * first, 4.0 * same * second / l2
-        out = np.empty(len(tangents))
-        for t, v in enumerate(tangents):
+        factor = self.amplitude / l2
+        first, second = -2.0 * factor * first, 4.0 * factor * second / l2
+        for v in tangents:
             along = v @ x.T  # v_i·x_j
             d = np.diagonal(along)[:, None] - along  # v_i·(x_i − x_j)
-            out[t] = np.sum(first * (v @ v.T) + second * d * d.T)
-        return out
+            yield first * (v @ v.T) + second * d * d.T
 
     def log_gradients(self, x: Floats, gx: Ints, z: Floats, gz: Ints) -> dict[str, Floats]:
         """∂k/∂log l = −2θ₀ u p′ and ∂k/∂log θ₀ = k."""
@@ -66,7 +81,7 @@ class StationaryKernel(KernelBase):
 
 
 def _squares(x: Floats, z: Floats) -> Floats:
-    """|x_i − z_j|² by direct differences, row by row: no digits are lost, no (n, m, f) is made."""
+    """|x_i − z_j|² by direct differences, row by row, without loss of digits or an (n, m, f)."""
     out = np.empty((len(x), len(z)))
     for i, row in enumerate(x):
         d = z - row
@@ -74,76 +89,13 @@ def _squares(x: Floats, z: Floats) -> Floats:
     return out
 
 
-class StationaryBlock:
-    """The inducing points of one group, centred on their mean and divided by l.
+def _products(x: Floats, z: Floats, scale: float) -> tuple[Floats, Floats, Floats]:
+    """x̃ and z̃, centred on the mean of z and scaled, and |x̃_i − z̃_j|² from one matrix product.
 
     |x−z|² = |x|² + |z|² − 2x·z loses digits when features are large and close together; centred,
     the three terms are no larger than the spread of the data.
     """
-
-    def __init__(self, kernel: StationaryKernel, z: Floats, columns: Ints) -> None:
-        self.kernel, self.columns = kernel, columns
-        self.scale = 1.0 / kernel.length_scale
-        self.centre = z.mean(axis=0)
-        self.zt = np.ascontiguousarray(((z - self.centre) * self.scale).T)
-
-    def _evaluate(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """x̃, k and the slopes g = −2θ₀p′."""
-        xs = (x - self.centre) * self.scale
-        square = np.einsum("ij,ij->i", xs, xs)[:, None] + np.einsum("fj,fj->j", self.zt, self.zt)
-        value, first, _ = self.kernel.profile(np.maximum(square - 2.0 * xs @ self.zt, 0.0))
-        theta = self.kernel.amplitude
-        return xs, theta * value, -2.0 * theta * first
-
-    def matrix(self, x: Floats) -> Floats:
-        return self._evaluate(x)[1]
-
-    def gram(self) -> Floats:
-        k = self.matrix(self.zt.T / self.scale + self.centre)
-        k = 0.5 * (k + k.T)
-        np.fill_diagonal(k, self.kernel.amplitude)
-        return k
-
-    def forward(self, x: Floats, offsets: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-        xs, k, slopes = self._evaluate(x)
-        k_sum = np.array([k[a:b].sum(axis=0) for a, b in pairwise(offsets)])
-        return xs, k, k_sum.reshape(len(offsets) - 1, k.shape[1]), slopes
-
-    def vjp(self, xs: Floats, slopes: Floats, offsets: Ints, weights: Floats) -> Floats:
-        """Σ_j w_j g_ij (z̃_j − x̃_i)/l."""
-        if weights.ndim == 1:
-            weighted = slopes * weights
-            return self._products(weighted, xs)
-        owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        return np.array([self._products(slopes * one[owner], xs) for one in weights]).reshape(
-            len(weights), *xs.shape
-        )
-
-    def _products(self, weighted: Floats, xs: Floats) -> Floats:
-        return self.scale * (weighted @ self.zt.T - weighted.sum(axis=1)[:, None] * xs)
-
-
-class StationarySelfSum:
-    """k_ss = Σ_{i,j∈s} k(x_i, x_j): `value` (B,), and its vector-Jacobian product."""
-
-    def __init__(self, kernel: StationaryKernel, points: Points) -> None:
-        self.points = points
-        self._slopes: list[Floats] = []
-        values = []
-        for a, b in pairwise(points.offsets):
-            x, group = points.x[a:b], points.group[a:b]
-            value, first, _ = kernel.profile(_squares(x, x) / kernel.length_scale**2)
-            same = (group[:, None] == group[None, :]) * kernel.amplitude
-            values.append(float(np.sum(same * value)))
-            self._slopes.append(-4.0 * same * first / kernel.length_scale**2)
-        self.value = np.array(values)
-
-    def vjp(self, weights: Floats) -> Floats:
-        """Gradient (n, f) of Σ_s weights_s k_ss with respect to the features."""
-        p = self.points
-        out = np.zeros_like(p.x)
-        for s, slopes in enumerate(self._slopes):
-            rows = slice(p.offsets[s], p.offsets[s + 1])
-            x = p.x[rows]
-            out[rows] = weights[s] * (slopes @ x - slopes.sum(axis=1)[:, None] * x)
-        return out
+    centre = z.mean(axis=0) if len(z) else np.zeros(z.shape[1])
+    xs, zs = (x - centre) * scale, (z - centre) * scale
+    square = np.einsum("ij,ij->i", xs, xs)[:, None] + np.einsum("ij,ij->i", zs, zs)
+    return xs, zs, np.maximum(square - 2.0 * xs @ zs.T, 0.0)

@@ -1,4 +1,4 @@
-"""A sum of kernels, each on its own share of the features: several ranges in one model."""
+"""A sum of kernels, each on its own features: several ranges or body orders in one model."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import std_and_weights
-from nugget.gp.kernels._loops import group_rows, group_rows_vjp
-from nugget.gp.kernels._tiles import Pack
-from nugget.gp.kernels.base import Blocks, Inducing, Kernel, KernelBase, SelfSum
-from nugget.gp.kernels.rbf import RBF, RBFBlock
-from nugget.gp.kernels.rows import NOTHING, Columns, no_columns, sum_of, take
+from nugget.gp.kernels.base import (
+    NOTHING,
+    Blocks,
+    Columns,
+    Inducing,
+    Kernel,
+    KernelBase,
+    SelfSum,
+    no_columns,
+    sum_of,
+    take,
+)
+from nugget.gp.kernels.rbf import RBF, RBFBlock, pack_of
+from nugget.gp.kernels.rbf_loops import Pack, group_rows, group_rows_vjp
+from nugget.gp.loops import std_and_weights
 from nugget.gp.points import Points
+from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
 
 
@@ -26,8 +35,8 @@ from nugget.registry import registered
 class SumKernel(KernelBase):
     """k(x, x') = Σ_p k_p(x_p, x'_p), where x_p are the next `widths[p]` features of x.
 
-    A short-ranged part with a large amplitude and a long-ranged part with a small one learn what
-    both know and forget the long range first where data end. All parts share inducing points.
+    All parts share the inducing points. With a large amplitude for a short range and a small one
+    for a long range, predictions far from the data depend on the short range.
     """
 
     name: ClassVar[str] = "sum"
@@ -44,9 +53,11 @@ class SumKernel(KernelBase):
             )
 
     @property
-    def amplitude(self) -> float:
-        """θ₀ = k(x, x): the sum of the parts' amplitudes."""
-        return sum(part.amplitude for part in self.parts)
+    def n_features(self) -> int:
+        return sum(self.widths)
+
+    def diagonal(self, x: Floats) -> Floats:
+        return sum_of([part.diagonal(x[:, share]) for part, share in self._shares()])
 
     def _shares(self) -> Iterator[tuple[Kernel, slice]]:
         ends = np.cumsum(self.widths).tolist()
@@ -54,9 +65,9 @@ class SumKernel(KernelBase):
             yield part, slice(end - width, end)
 
     def blocks(self, z: Floats, columns: Ints) -> Blocks:
-        if z.shape[1] != sum(self.widths):
+        if z.shape[1] != self.n_features:
             raise NuggetError(
-                f"SumKernel takes {sum(self.widths)} features, but there are {z.shape[1]}; its "
+                f"SumKernel takes {self.n_features} features, but there are {z.shape[1]}; its "
                 "widths must be those of the descriptor's parts."
             )
         return [
@@ -65,13 +76,10 @@ class SumKernel(KernelBase):
         ]
 
     def inducing(self, z: Floats, group: Ints) -> Inducing:
-        """Inducing points, made ready for many calls of `value_and_grad`."""
-        z, group = np.ascontiguousarray(z, float), np.ascontiguousarray(group, np.int64)
         alike = all(isinstance(part, RBF) for part in self.parts)
         return (SumInducing if alike else Inducing)(self.blocks, z, group)
 
     def self_sum(self, points: Points) -> SelfSum:
-        """Σ_{i,j∈s} k(x_i, x_j) of every structure."""
         sums = []
         for part, share in self._shares():
             x = np.ascontiguousarray(points.x[:, share])
@@ -85,13 +93,6 @@ class SumKernel(KernelBase):
                 for part, share in self._shares()
             ]
         )
-
-    def log_gradients(self, x: Floats, gx: Ints, z: Floats, gz: Ints) -> dict[str, Floats]:
-        """∂k/∂log θ for a factor θ common to all length scales, or to all amplitudes."""
-        found = [
-            part.log_gradients(x[:, share], gx, z[:, share], gz) for part, share in self._shares()
-        ]
-        return {name: sum_of([one[name] for one in found]) for name in found[0]}
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,15 @@ class SumSelfSum:
 class SumInducing(Inducing):
     """Inducing points of a sum of squared exponentials: one compiled call per part and direction.
 
-    All groups go together, as in `RBFInducing`; the parts meet in the kernel sums.
+    Each call handles all groups, as in `RBFInducing`; the kernel sums of the parts are added.
     """
 
     @cached_property
     def packs(self) -> list[tuple[slice, Pack]]:
-        """The features of each part, and its points as the tiles read them."""
+        """The features of each part, and its points in the layout of the tiles."""
         every = list(self._blocks.items())
         return [
-            (share, Pack.of({g: cast(RBFBlock, blocks[p][1]) for g, blocks in every}))
+            (share, pack_of({g: cast(RBFBlock, blocks[p][1]) for g, blocks in every}))
             for p, (share, _) in enumerate(every[0][1])
         ]
 
@@ -132,20 +133,21 @@ class SumInducing(Inducing):
         alpha: Floats,
         coefficients: Floats,
         columns: Columns | None = None,
-        prior_variance: Floats | None = None,
+        variance: Floats | None = None,
+        sign: float = 1.0,
     ) -> tuple[Floats, Floats, Floats]:
         self._check(points.x)
-        ahead = [
-            group_rows(take(points.x, share), points.group, points.offsets, *pack)
+        forward = [
+            group_rows(take(points.x, share), points.group, points.offsets, pack)
             for share, pack in self.packs
         ]
         mean, std, weights = std_and_weights(
-            sum_of([found[0] for found in ahead]), sizes, alpha, coefficients,
+            sum_of([one[0] for one in forward]), sizes, alpha, coefficients,
             *(columns or no_columns(len(self))),
-            NOTHING if prior_variance is None else prior_variance,
+            NOTHING if variance is None else variance, sign,
         )  # fmt: skip
-        back = [
-            group_rows_vjp(weights, *found[1:], *pack)
-            for found, (_, pack) in zip(ahead, self.packs, strict=True)
+        gradients = [
+            group_rows_vjp(weights, *one[1:], pack)
+            for one, (_, pack) in zip(forward, self.packs, strict=True)
         ]
-        return mean, std, np.concatenate(back, axis=2)
+        return mean, std, np.concatenate(gradients, axis=2)

@@ -1,4 +1,6 @@
-"""Uncertainties of a sparse regression: posterior, label-noise committee, projected process."""
+"""Uncertainties of a sparse regression: posterior, label-noise ensemble, projected process."""
+
+from __future__ import annotations
 
 from nugget.gp.uncertainty.base import FittedUncertainty, LinearUncertainty, Uncertainty
 from nugget.gp.uncertainty.label_noise import Committee, LabelNoise

@@ -1,37 +1,36 @@
-"""What an uncertainty is: settings that are fitted to a regression, and what the fit can tell.
+"""The contract of uncertainties: settings that are fitted to a regression, and the fit.
 
-Every uncertainty here is linear: deviations δ = k_sum·W + N·ρ of a structure with N atoms. A
-committee has std = |δ|; the projected process has std² = prior variance − |δ|². `LinearUncertainty`
-turns (W, ρ) into everything that predictions need; such fits share one compiled pass with the
-kernel. A fit without `columns` may compute its std from k_sum in any other way: it then writes
-`std` and `std_and_weights` itself.
+All built-in uncertainties are linear: a structure with N atoms has deviations δ = k_sum·W + N·ρ. A
+label-noise ensemble has std = |δ|; the projected process has std² = prior variance − |δ|².
+`LinearUncertainty` turns (W, ρ) into everything that predictions need, and such fits share one
+compiled pass with the kernel. A fit without `columns` computes its std from k_sum in any other way;
+it then writes `std` and `std_and_weights` itself.
+
+Calibration and model files can do more for uncertainties that offer it. Each such capability is a
+protocol of its own, below `FittedUncertainty`; an uncertainty takes part by having its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
-from nugget._compiled.simd import aligned
 from nugget.errors import NuggetError
-from nugget.gp._std_loops import std_and_weights
+from nugget.gp.loops import std_and_weights
 from nugget.gp.regression import SparseRegression
+from nugget.numerics.arrays import Floats, Ints
+from nugget.numerics.simd import aligned
 
 EnvironmentRows = Callable[[], Floats]
+
 _NOTHING = np.empty(0)
 
 
 class Uncertainty(Protocol):
-    """Settings of an uncertainty: a frozen dataclass, so that a model file can keep them.
-
-    It may have a method `state_shapes()`: the shapes of the arrays of a fit's `state`, which
-    are compared when a model file is loaded ("m" is the number of inducing points, other names are
-    any numbers). Without it, only the shapes of `columns` are compared.
-    """
+    """Settings of an uncertainty: a frozen dataclass, so that a model file can keep them."""
 
     def fit(
         self,
@@ -47,7 +46,7 @@ class Uncertainty(Protocol):
         """
 
     def from_state(self, state: dict[str, Floats]) -> FittedUncertainty:
-        """A fit made again from what `FittedUncertainty.state` gave, bit for bit."""
+        """The fit that `FittedUncertainty.state` describes, bit for bit."""
 
 
 class FittedUncertainty(Protocol):
@@ -63,15 +62,11 @@ class FittedUncertainty(Protocol):
 
     @property
     def uses_prior_variance(self) -> bool:
-        """Whether std² is a prior variance minus what observations took away."""
+        """Whether std² is the prior variance minus a reduction by the observations."""
 
     @property
     def has_members(self) -> bool:
         """Whether `members` can draw single surfaces."""
-
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        """Names of the noise levels that a calibration may change without a refit."""
 
     @property
     def columns(self) -> tuple[Floats, Floats] | None:
@@ -87,7 +82,7 @@ class FittedUncertainty(Protocol):
         """Standard deviations (p,) of rows·α + sizes·shift.
 
         Energies have rows k_sum and their numbers of atoms as sizes, energies of single atoms k and
-        1, force components −∂k_sum/∂r and 0 (see also `derivative_std`).
+        1, force components −∂k_sum/∂r and 0 (see also `HasDerivativeStd`).
         """
 
     def std_and_weights(
@@ -112,32 +107,95 @@ class FittedUncertainty(Protocol):
         """Plain arrays that `Uncertainty.from_state` turns back into the same fit."""
 
 
+@runtime_checkable
+class HasLevels(Protocol):
+    """A fit with noise levels that `nugget.calibration` can change without a refit."""
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the levels that energies determine; one of them is "prior"."""
+
+    def with_levels(self, **levels: float) -> Self:
+        """The same fit with other levels."""
+
+    def unit_gram(self, k_sum: Floats, sizes: Floats) -> Floats:
+        """G (B, L, L) with σ² = scale²·sᵀGs for levels s in the order of `level_names`."""
+
+
+@runtime_checkable
+class HasFloors(Protocol):
+    """Settings with a factor `kind` and a floor `kind_floor` for each kind of label.
+
+    Leave-one-out residuals can determine both for energies, forces and stresses alike. The fit of
+    such settings also has levels (`HasLevels`).
+    """
+
+    @property
+    def floor_kinds(self) -> tuple[str, ...]:
+        """Some of "energy", "force" and "stress"."""
+
+
+@runtime_checkable
+class HasDerivativeStd(Protocol):
+    """A fit that treats force and stress components differently from energies."""
+
+    def derivative_std(self, rows: Floats, kind: int) -> Floats:
+        """Standard deviations (p,); see the function `derivative_std`."""
+
+
+@runtime_checkable
+class HasForceProbes(Protocol):
+    """A fit whose force variances can be estimated from a few random surfaces."""
+
+    def force_probes(self, rng: np.random.Generator, n: int) -> Floats:
+        """Weights (n + 1, m) of the surfaces; their force components squared estimate σ²."""
+
+    def force_variance(self, squares: Floats) -> tuple[Floats, Floats]:
+        """The random and the exact part of σ² (N, 3) from those squares (n + 1, N, 3)."""
+
+
+@runtime_checkable
+class HasStateShapes(Protocol):
+    """Settings that know the shapes of the arrays of a fit's `state`.
+
+    A model file is then checked against them when it is loaded; otherwise only `columns` are.
+    """
+
+    def state_shapes(self) -> Mapping[str, tuple[str | int, ...]]:
+        """Shapes by name; "m" is the number of inducing points, other names are any numbers."""
+
+
+@runtime_checkable
+class Streamable(Protocol):
+    """Settings that can be fitted when label rows are made and dropped piece by piece."""
+
+    @property
+    def needs_label_rows(self) -> bool:
+        """Whether these settings need the rows of all labels after all."""
+
+
 def derivative_std(
     fitted: FittedUncertainty, rows: Floats, kind: int, prior_variance: Floats | None
 ) -> Floats:
     """Standard deviations (p,) of force components (rows −∂k_sum/∂r) or of stress components.
 
-    `kind` is FORCE or STRESS of `nugget.gp.labels`. A fit that treats them in another way than
-    energies has a method of this name, which takes rows and kind.
+    `kind` is FORCE or STRESS of `nugget.gp.labels`.
     """
-    own = getattr(fitted, "derivative_std", None)
-    if own is None:
-        return fitted.std(rows, np.zeros(len(rows)), prior_variance)
-    found: Floats = own(rows, kind)
-    return found
+    if isinstance(fitted, HasDerivativeStd):
+        return fitted.derivative_std(rows, kind)
+    return fitted.std(rows, np.zeros(len(rows)), prior_variance)
 
 
 class LinearUncertainty:
-    """A fit given by (W, ρ): inherit from this and write `weights`, `with_scale` and `state`."""
+    """A fit given by (W, ρ). Subclasses write `weights`, `with_scale` and `state`."""
 
     scale: float
     uses_prior_variance: ClassVar[bool] = False
     has_members: ClassVar[bool] = False
-    level_names: ClassVar[tuple[str, ...]] = ()
 
     @property
     def weights(self) -> tuple[Floats, Floats]:
-        """(W, ρ), with the scale in it."""
+        """(W, ρ), scale included."""
         raise NotImplementedError
 
     def with_scale(self, scale: float) -> Self:
@@ -163,7 +221,7 @@ class LinearUncertainty:
     def std(
         self, rows: Floats, sizes: Floats | Ints, prior_variance: Floats | None = None
     ) -> Floats:
-        """|δ|, or √(prior variance − |δ|²); round-off below zero says "known"."""
+        """|δ|, or √(prior variance − |δ|²); negative round-off counts as 0."""
         delta = self.deviations(rows, sizes)
         square = np.einsum("ij,ij->i", delta, delta)
         if prior_variance is None:
@@ -179,11 +237,13 @@ class LinearUncertainty:
         prior_variance: Floats | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Means, stds and weights, as in `FittedUncertainty`; weights are 0 where the std is."""
-        own = _NOTHING if prior_variance is None else self.scale**2 * prior_variance
-        found: tuple[Floats, Floats, Floats] = std_and_weights(
-            k_sum, sizes, alpha, coefficients, *self.columns, own
+        own, sign = _NOTHING, 1.0
+        if prior_variance is not None:
+            own, sign = self.scale**2 * prior_variance, -1.0
+        results: tuple[Floats, Floats, Floats] = std_and_weights(
+            k_sum, sizes, alpha, coefficients, *self.columns, own, sign
         )
-        return found
+        return results
 
     def prior_variance_slope(self, std: Floats) -> Floats:
         """∂std/∂prior variance = scale²/(2 std), 0 where the std is 0."""

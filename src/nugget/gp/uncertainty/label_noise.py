@@ -1,13 +1,13 @@
-"""The label-noise committee: exact (infinitely many members) or sampled.
+"""The label-noise ensemble of the paper: sampled members, or the exact limit of infinitely many.
 
-Every variant is one pair (W, ρ): deviations δ(X) = k_sum·W + N_X ρ, σ = |δ|, ∇σ = (Wδ/σ)·∇k_sum.
-The blocks are kept for unit noise levels, so that calibrating the levels needs no refit:
+Both variants are a pair (W, ρ): deviations δ(X) = k_sum·W + N_X ρ, σ = |δ|, ∇σ = (Wδ/σ)·∇k_sum.
+The blocks of W are stored for unit noise levels, so that calibrating the levels needs no refit:
 
 - label:  W_l = C·diag(N_s) on energy rows,
 - force:  W_f = C on force (and stress) rows,
 - prior:  w_p = −C n with ρ = 1.
 
-Exact: W = [σ_l W_l, σ_lf W_f, σ_p w_p]. Sampled: the same blocks times Gaussian draws, added up.
+Exact: W = [σ_l W_l, σ_lf W_f, σ_p w_p]. Sampled: the same blocks times Gaussian draws, summed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Bools, Floats
 from nugget.errors import NuggetError
 from nugget.gp.labels import ENERGY
 from nugget.gp.linalg import compress, compress_gram, inverse_gram, right_solve, solve
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.numerics.arrays import Bools, Floats
 from nugget.registry import registered
 
-# |κU⁻¹|² <= k(X, X) <= N²θ₀, so leaving out directions of UW smaller than TOLERANCE/√θ₀ lowers σ²
-# by at most (TOLERANCE·N·σ_level)²: below 1e-6 of σ wherever σ > 0.007·N·σ_level.
+# |κU⁻¹|² <= k(X, X) <= N²θ₀, so dropping directions of UW smaller than TOLERANCE/√θ₀ lowers σ² by
+# at most (TOLERANCE·N·σ_level)², less than 1e-6 of σ wherever σ > 0.007·N·σ_level.
 TOLERANCE = 1e-5
 
 
 @registered("uncertainty")
 @dataclass(frozen=True)
 class LabelNoise:
-    """Noise levels of the committee, and how many members it has (None: the exact limit).
+    """Noise levels of the ensemble and its number of members (None: the exact limit).
 
     `label` (σ_l) and `prior` (σ_p) are in eV/atom, `force` (σ_lf) in eV/Å per force component.
     """
@@ -52,6 +52,11 @@ class LabelNoise:
         if self.members is not None and self.members < 1:
             raise NuggetError(f"LabelNoise members is {self.members}; None is the exact limit.")
 
+    @property
+    def needs_label_rows(self) -> bool:
+        """Whether the fit needs the rows of all labels, which a streamed fit drops."""
+        return self.members is not None
+
     def fit(
         self,
         regression: SparseRegression,
@@ -59,14 +64,14 @@ class LabelNoise:
         environments: EnvironmentRows | None = None,
         noise: float | None = None,
     ) -> Committee:
-        """The committee of a fitted regression (`rng` is used by sampled members only)."""
+        """The ensemble of a fitted regression (only sampled members use `rng`)."""
         if self.members is None:
             label, force, prior = _exact_blocks(regression)
             return Committee(self, label, force, prior, np.ones(1))
         return _sampled(self, regression, rng)
 
     def from_state(self, state: dict[str, Floats]) -> Committee:
-        """A committee from the arrays of `Committee.state`, bit for bit."""
+        """An ensemble from the arrays of `Committee.state`, bit for bit."""
         blocks = {name: np.ascontiguousarray(state[name], float) for name in _BLOCKS}
         return Committee(self, **blocks, scale=float(state["scale"]))
 
@@ -83,7 +88,7 @@ _BLOCKS = ("label", "force", "prior", "rho")
 
 @dataclass(frozen=True)
 class Committee(LinearUncertainty):
-    """Fitted unit blocks (m, q) and the levels they are used with."""
+    """A fitted ensemble: blocks (m, q) for unit levels, and the levels in `settings`."""
 
     settings: LabelNoise
     label: Floats
@@ -102,7 +107,7 @@ class Committee(LinearUncertainty):
     def with_levels(
         self, label: float | None = None, prior: float | None = None, force: float | None = None
     ) -> Committee:
-        """The same committee with other noise levels; no refit."""
+        """The same ensemble with other noise levels; no refit."""
         old = self.settings
         new = LabelNoise(
             old.label if label is None else label,
@@ -113,11 +118,11 @@ class Committee(LinearUncertainty):
         return replace(self, settings=new)
 
     def with_scale(self, scale: float) -> Committee:
-        """The same committee with every σ multiplied by `scale`."""
+        """The same ensemble with every σ multiplied by `scale`."""
         return replace(self, scale=float(scale))
 
     def calibrated_as(self, old: Committee) -> Committee:
-        """This committee with the noise levels and the factor of an older one."""
+        """This ensemble with the noise levels and the calibration factor of an older one."""
         levels = {name: getattr(old.settings, name) for name in self.level_names}
         return self.with_levels(**levels).with_scale(old.scale)
 
@@ -162,13 +167,13 @@ class Committee(LinearUncertainty):
     ) -> tuple[Floats, Floats]:
         """Weights (n, m) and shifts per atom (n,) of single members: E_k(X) = k_sum·a_k + N_X s_k.
 
-        A sampled committee gives its own (n of them at random, or all), the exact one fresh draws.
+        A sampled ensemble returns its members (all, or n at random), the exact one fresh draws.
         """
         w, rho = self.weights
         if self.sampled:
             total = w.shape[1]
             if n is not None and n > total:
-                raise NuggetError(f"{n} members asked of a committee that has {total}.")
+                raise NuggetError(f"{n} members requested from an ensemble of {total}.")
             chosen = np.arange(total) if n is None else np.sort(rng.permutation(total)[:n])
             root = np.sqrt(total)
             return alpha + root * w[:, chosen].T, root * rho[chosen]
@@ -176,7 +181,7 @@ class Committee(LinearUncertainty):
         return alpha + draws @ w.T, draws @ rho
 
     def state(self) -> dict[str, Floats]:
-        """Plain arrays that `LabelNoise.from_state` turns back into the same committee."""
+        """Plain arrays that `LabelNoise.from_state` restores to the same ensemble."""
         blocks = {name: getattr(self, name) for name in _BLOCKS}
         return {"scale": np.array(self.scale), **blocks}
 
@@ -206,10 +211,10 @@ def _exact_blocks(regression: SparseRegression) -> tuple[Floats, Floats, Floats]
 
 
 def _force_gram(reg: SparseRegression, energy: Bools, q_e: Floats) -> Floats:
-    """(U W_f)(U W_f)ᵀ, without touching the many force rows.
+    """(U W_f)(U W_f)ᵀ, without using the many force rows.
 
-    QᵀQ = I gives Q_FᵀQ_F = I − Q_EᵀQ_E − TᵀT with T = R⁻¹. Rows whose noise differs from the most
-    common one are few (stresses); they are treated one by one.
+    QᵀQ = I gives Q_FᵀQ_F = I − Q_EᵀQ_E − TᵀT with T = R⁻¹. The few rows whose noise differs from
+    the most common one (stresses) are treated explicitly.
     """
     noise = reg.noise[~energy]
     values, counts = np.unique(noise, return_counts=True)

@@ -1,15 +1,15 @@
-"""The posterior of the inducing points' weights, with a floor and factors found by leaving out.
+"""The posterior of the inducing points' weights, calibrated by leave-one-out residuals.
 
 Given the labels, the weights have the covariance (K_mm + AᵀΣ⁻¹A)⁻¹ = WWᵀ with W = U⁻¹R⁻¹, so that a
-prediction κα has the variance |κW|². It grows where structures differ from those that were learnt.
-Its size depends on noise and amplitude, which were chosen for small errors, not for honest error
-bars; so it is multiplied by a factor, and joined by what the model misses everywhere:
+prediction κα has the variance |κW|². It grows with the distance from the training set. Its size
+depends on noise and amplitude, which are chosen for small errors and not for calibrated error bars.
+It is therefore multiplied by a factor, and a floor and the error of the mean function are added:
 
 σ² = energy²·|κW|² + N²·energy_floor² + prior²·(N − κCn)².
 
-The last term is the label-noise committee's: where no inducing point is near, it is all that is
-left, and says how wrong the mean function is. Force components have a factor and a floor of their
-own, stress components too.
+The last term is that of the label-noise ensemble. Far from all inducing points it is the only one
+besides the floor, and measures the error of the mean function. Force and stress components have
+factors and floors of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats
 from nugget.errors import NuggetError
 from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.linalg import solve
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.numerics.arrays import Floats
 from nugget.registry import registered
 
 
@@ -35,7 +35,7 @@ class Posterior:
     """Factors on the posterior's standard deviation, and floors.
 
     `energy_floor` and `prior` are in eV/atom, `force_floor` in eV/Å, `stress_floor` in eV/Å³.
-    `Potential.fit(calibrate="loo")` finds all of them.
+    `Potential.fit(calibrate="loo")` sets all of them.
     """
 
     energy: float = 1.0
@@ -45,6 +45,9 @@ class Posterior:
     force_floor: float = 0.0
     stress: float = 1.0
     stress_floor: float = 0.0
+
+    floor_kinds: ClassVar[tuple[str, ...]] = ("energy", "force", "stress")
+    needs_label_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -111,6 +114,17 @@ class WeightPosterior(LinearUncertainty):
         rho[-2:] = s.energy_floor, s.prior
         return self.scale * np.concatenate(columns, axis=1), self.scale * rho
 
+    def force_probes(self, rng: np.random.Generator, n: int) -> Floats:
+        """Weights (n + 1, m) of n draws from the posterior, then −Cn."""
+        draws = rng.standard_normal((self.w.shape[1], n))
+        return np.vstack([(self.w @ draws).T, self.shift])
+
+    def force_variance(self, squares: Floats) -> tuple[Floats, Floats]:
+        """factor²·⟨g²⟩ over the draws, and floor² + prior²·g² of the shift, for forces g."""
+        s, square = self.settings, self.scale**2
+        drawn: Floats = square * s.force**2 * squares[:-1].mean(axis=0)
+        return drawn, square * (s.force_floor**2 + s.prior**2 * squares[-1])
+
     def derivative_std(self, rows: Floats, kind: int) -> Floats:
         """Standard deviations (p,) of force or stress components."""
         s = self.settings
@@ -121,8 +135,8 @@ class WeightPosterior(LinearUncertainty):
     def variance(self, rows: Floats) -> Floats:
         """|rows·W|² (p,), before factors and floors."""
         delta = rows @ self.w
-        found: Floats = np.einsum("ij,ij->i", delta, delta)
-        return found
+        square: Floats = np.einsum("ij,ij->i", delta, delta)
+        return square
 
     def unit_gram(self, k_sum: Floats, sizes: Floats) -> Floats:
         """(B, 3, 3), diagonal, with σ² = scale²·sᵀGs for s in the order of `level_names`."""
@@ -137,7 +151,7 @@ class WeightPosterior(LinearUncertainty):
     ) -> tuple[Floats, Floats]:
         """Weights (n, m) and shifts per atom (n,) of surfaces drawn from the posterior.
 
-        The floor is no surface: it says what no surface of this model can follow.
+        The floor has no surface; it is the error that no surface of this model can follow.
         """
         w, rho = self.weights
         kept = np.arange(len(rho)) != len(rho) - 2
@@ -145,6 +159,6 @@ class WeightPosterior(LinearUncertainty):
         return alpha + draws @ w[:, kept].T, draws @ rho[kept]
 
     def state(self) -> dict[str, Floats]:
-        """Plain arrays that `Posterior.from_state` turns back into the same fit."""
+        """Plain arrays from which `Posterior.from_state` restores the same fit."""
         packed = self.w[np.triu_indices(len(self.w))]  # half of W is zero
         return {"packed": packed, "shift": self.shift, "scale": np.array(self.scale)}

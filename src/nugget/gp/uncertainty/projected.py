@@ -1,8 +1,8 @@
 """The projected process: the closed-form uncertainty of a sparse Gaussian process.
 
 σ² = k_ss − κ[K_mm⁻¹ − (K_mm + AᵀΣ⁻¹A)⁻¹]κᵀ, where κ is a row of k_sum. With B = Σ^{-1/2}AU⁻¹ the
-bracket is VVᵀ with V = U⁻¹BᵀS⁻¹, SᵀS = I + BBᵀ: one thin matrix instead of two inverses. So
-σ² is the difference of two accurate numbers, and its gradient that of the very function evaluated.
+bracket is VVᵀ with V = U⁻¹BᵀS⁻¹ and SᵀS = I + BBᵀ, one thin matrix instead of two inverses. So σ²
+is the difference of two accurate numbers, and the gradient is exactly that of the computed value.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from nugget._compiled.arrays import Floats, Ints
 from nugget.errors import NuggetError
 from nugget.gp.linalg import compress, compress_gram, inverse_gram, right_solve, solve, update_qr
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
 
-# Directions of U V smaller than this add at most (TOLERANCE·N)²θ₀ to σ²: a millionth of the prior
+# Dropping directions of UV smaller than this adds at most (TOLERANCE·N)²θ₀ to σ², 1e-6 of the prior
 # standard deviation of the structure.
 TOLERANCE = 1e-6
 
@@ -28,10 +28,10 @@ TOLERANCE = 1e-6
 @registered("uncertainty")
 @dataclass(frozen=True)
 class ProjectedProcess:
-    """Which observations the posterior is conditioned on.
+    """The observations on which the process is conditioned.
 
-    "structures": the labels that were fitted. "environments": one observation per environment, with
-    the rows k_m(x_i) and a noise each (the equation as the paper prints it).
+    "structures" are the fitted labels. "environments" is one observation per local environment,
+    with rows k_m(x_i) and the noise σ_n each (the equation as printed in the paper).
     """
 
     observations: str = "structures"
@@ -94,14 +94,14 @@ class Projected(LinearUncertainty):
 
     @cached_property
     def weights(self) -> tuple[Floats, Floats]:
-        """(V, 0), with the scale in it."""
+        """(V, 0), scale included."""
         return self.scale * self.v, np.zeros(self.v.shape[1])
 
     def deviations(self, rows: Floats, sizes: Floats | Ints) -> Floats:
-        """rows·V; a projected process knows no shift per atom."""
+        """rows·V; a projected process has no shift per atom."""
         delta: Floats = rows @ self.weights[0]
         return delta
 
     def state(self) -> dict[str, Floats]:
-        """Plain arrays that `ProjectedProcess.from_state` turns back into the same fit."""
+        """Plain arrays from which `ProjectedProcess.from_state` restores the same fit."""
         return {"v": self.v, "scale": np.array(self.scale)}

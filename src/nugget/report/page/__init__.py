@@ -1,32 +1,36 @@
-"""Pages: one HTML file with plots, tables and structures in 3D, without a request to anywhere.
+"""Pages: one HTML file with plots, tables and 3D structures that needs no network access.
 
-A page is made of three kinds of plain data, all of which become JSON:
+A page consists of three kinds of plain data, all of which become JSON:
 
-- `Structures`: what can be looked at in 3D. `add(atoms, label, values)` gives the number of a
-  structure; `values` are numbers per atom by name, with which atoms can be coloured.
-- `Data`: named columns of equal length, such as the evaluations of a search. `structures` of a
-  `Data` says which structure each row belongs to (None: none). Whoever clicks a point or a row
-  sees that structure in the inspector.
-- sections: what stands on the page, from top to bottom, made by the functions of `sections`:
-  `figures`, `text`, `plot`, `gallery`, `film`, `table`, `rows`, `bars`, `code`, `side_by_side`.
+- `Structures` holds the 3D structures. `add(atoms, label, values)` returns the number of a
+  structure; `values` are arrays per atom by name, by which atoms can be coloured.
+- `Data` holds named columns of equal length, such as the evaluations of a search. Its `structures`
+  assign a structure (or None) to each row. A click on a point or a row shows that structure.
+- Sections, from top to bottom, are built by the functions of `sections`: `figures`, `text`, `plot`,
+  `gallery`, `film`, `table`, `rows`, `bars`, `code`, `side_by_side`.
 
-    from nugget.report.page import Data, Structures, page, sections
+    from nugget.report.page import Data, Structures, column, page, sections
 
     structures = Structures()
-    rows = [structures.add(atoms, f"structure {k}") for k, atoms in enumerate(images)]
-    test = Data("test", {"true": column(e, "E of the engine", "eV"), ...}, rows)
+    numbers = [structures.add(atoms, f"structure {k}") for k, atoms in enumerate(images)]
+    columns = {
+        "true": column(true, "label", "eV"),
+        "predicted": column(predicted, "prediction", "eV"),
+        "std": column(std, "σ", "eV"),
+    }
+    layers = [sections.diagonal(), sections.points("true", "predicted", error="std")]
     html = page(
-        "Gold", [sections.plot("test", [sections.points("true", "predicted", error="std")],
-                               title="Parity", lines=[sections.diagonal()])],
-        structures=structures, data=[test],
+        "Gold", [sections.plot("test", layers, title="Parity")],
+        structures=structures, data=[Data("test", columns, numbers)],
     )
 
-Text may hold anything: it is shown as text. Numbers that are not finite are left out.
+Texts are escaped and may contain anything. Numbers that are not finite are omitted.
 """
 
-from nugget.report.page import sections
-from nugget.report.page.data import Data, column
-from nugget.report.page.document import page, write_page
-from nugget.report.page.structures import Structures
+from __future__ import annotations
 
-__all__ = ["Data", "Structures", "column", "page", "sections", "write_page"]
+from nugget.report.page import sections
+from nugget.report.page.document import Data, Structures, as_html, column, page, page_spec
+from nugget.storage.files import write_atomically as write_page
+
+__all__ = ["Data", "Structures", "as_html", "column", "page", "page_spec", "sections", "write_page"]

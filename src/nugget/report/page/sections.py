@@ -1,26 +1,36 @@
-"""What can stand on a page. Each function makes the plain data of one section."""
+"""The sections of a page; each function returns the plain data of one section.
+
+`more` stands for the options of a section, which are omitted if they are empty: `title`, `caption`,
+and those that the function names. NumPy arrays and tuples become lists in the JSON of the page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
+from numpy.typing import NDArray
+
 Section = dict[str, Any]
-Scale = Literal["linear", "log"]
+Values = Sequence[float | None] | NDArray[Any] | None
 
 
-def _without_none(**items: Any) -> Section:
-    return {key: value for key, value in items.items() if value is not None and value != ""}
+def _section(kind: str, **items: Any) -> Section:
+    return {"kind": kind, **_given(items)}
+
+
+def _given(items: Section) -> Section:
+    return {k: v for k, v in items.items() if v is not None and v is not False and v != ""}
 
 
 def text(*paragraphs: str, title: str = "") -> Section:
     """Plain paragraphs."""
-    return _without_none(kind="text", title=title, paragraphs=list(paragraphs))
+    return _section("text", title=title, paragraphs=list(paragraphs))
 
 
 def figures(items: Sequence[tuple[str, str, str]], title: str = "") -> Section:
-    """A few large numbers: label, value, and a note below it."""
-    return _without_none(kind="figures", title=title, items=[list(one) for one in items])
+    """Key figures, each with a label, a value and a note."""
+    return _section("figures", title=title, items=[list(one) for one in items])
 
 
 # --------------------------------------------------------------------------- plots
@@ -28,170 +38,113 @@ def figures(items: Sequence[tuple[str, str, str]], title: str = "") -> Section:
 
 def points(x: str, y: str, error: str | None = None, **more: Any) -> Section:
     """One mark per row; `error` is a column of standard deviations along y."""
-    return _without_none(kind="points", x=x, y=y, error=error, **more)
+    return _section("points", x=x, y=y, error=error, **more)
 
 
 def line(
     x: str, y: str, name: str = "", reduce: Literal["", "min", "rms"] = "", steps: bool = False
 ) -> Section:
-    """A line through the rows; `reduce` takes the lowest so far, or the rms of the last 20."""
-    return _without_none(kind="line", x=x, y=y, name=name, reduce=reduce, steps=steps or None)
+    """A line through the rows; `reduce` gives the lowest so far, or the rms of the last 20."""
+    return _section("line", x=x, y=y, name=name, reduce=reduce, steps=steps)
 
 
 def curve(
-    name: str,
-    x: Sequence[float],
-    y: Sequence[float],
-    low: Sequence[float] | None = None,
-    high: Sequence[float] | None = None,
-    steps: bool = False,
+    name: str, x: Values, y: Values, low: Values = None, high: Values = None, steps: bool = False
 ) -> Section:
-    """A curve of its own numbers, with a band from `low` to `high`."""
-    return _without_none(
-        kind="curve", name=name, x=list(x), y=list(y), steps=steps or None,
-        low=None if low is None else list(low), high=None if high is None else list(high),
-    )  # fmt: skip
+    """A curve with its own values and an optional band from `low` to `high`; None leaves a gap."""
+    lists = {"x": x, "y": y, "low": low, "high": high}
+    given = {side: list(values) for side, values in lists.items() if values is not None}
+    return _section("curve", name=name, steps=steps, **given)
 
 
 def level(y: float, name: str = "") -> Section:
     """A horizontal line."""
-    return _without_none(kind="level", y=y, name=name)
+    return _section("level", y=y, name=name)
 
 
 def zone(low: float, high: float, name: str = "") -> Section:
     """A horizontal band."""
-    return _without_none(kind="zone", low=low, high=high, name=name)
+    return _section("zone", low=low, high=high, name=name)
 
 
 def diagonal() -> Section:
     """y = x."""
-    return {"kind": "diagonal"}
+    return _section("diagonal")
 
 
-def axis(
-    label: str = "",
-    scale: Scale = "linear",
-    relative: bool | str = False,
-    limits: tuple[float | None, float | None] | None = None,
-    robust: bool = False,
-) -> Section:
-    """`relative`: above the lowest value, or above the lowest one of the column of that name.
+def axis(label: str = "", scale: Literal["linear", "log"] = "linear", **more: Any) -> Section:
+    """An axis; `more` is relative, limits and robust.
 
-    `robust`: few far values do not stretch the axis.
+    With `relative`, values are relative to the lowest one, or to the lowest one of the column of
+    that name. `limits` are two numbers or None. With `robust`, a few outliers do not stretch the
+    axis.
     """
-    return _without_none(
-        label=label, scale=scale, relative=relative or None, robust=robust or None,
-        limits=None if limits is None else list(limits),
-    )  # fmt: skip
+    return _given({"label": label, "scale": scale, **more})
 
 
 def plot(
-    data: str,
-    layers: Sequence[Section],
-    *,
-    title: str = "",
-    caption: str = "",
-    x: Section | None = None,
-    y: Section | None = None,
-    colors: Sequence[str] = (),
-    square: bool = False,
+    data: str, layers: Sequence[Section], *, colors: Sequence[str] = (), **more: Any
 ) -> Section:
-    """A plot of the rows of `data` (empty: of curves only).
+    """A plot of the rows of `data`, which is empty for plots of curves only.
 
-    `colors` are columns to colour points by: words get colours and shapes, numbers a scale. If
-    there are several, the reader chooses. `square` gives both axes one scale.
+    `colors` are columns that can colour the points: categories get colours and shapes, numbers a
+    colour scale. The reader chooses among several. `more` is x and y (see `axis`) and square, which
+    gives both axes one scale.
     """
-    return _without_none(
-        kind="plot", data=data, layers=list(layers), title=title, caption=caption, x=x, y=y,
-        colors=list(colors), square=square or None,
-    )  # fmt: skip
+    return _section("plot", data=data, layers=list(layers), colors=list(colors), **more)
 
 
 # --------------------------------------------------------------------------- structures
 
 
-def gallery(
-    items: Sequence[Mapping[str, Any]],
-    *,
-    title: str = "",
-    caption: str = "",
-    values: Mapping[str, str] | None = None,
-    empty: str = "",
-) -> Section:
-    """Structures side by side; `values` names numbers per atom and describes them.
+def gallery(items: Sequence[Section], **more: Any) -> Section:
+    """Structures (see `item`) side by side; `more` is empty and values.
 
-    An item has `structure` (its number), `title`, `facts` (pairs of label and value).
+    `values` maps names of values per atom to their labels, `empty` is the text without structures.
     """
-    return _without_none(
-        kind="gallery", items=list(items), title=title, caption=caption, values=values, empty=empty
-    )
+    return _section("gallery", items=list(items), **more)
 
 
 def item(structure: int, title: str, facts: Sequence[tuple[str, str]] = ()) -> Section:
-    """One structure of a gallery."""
+    """One structure of a gallery, with facts as pairs of label and value."""
     return {"structure": structure, "title": title, "facts": [list(one) for one in facts]}
 
 
-def film(
-    structures: Sequence[int],
-    *,
-    title: str = "",
-    caption: str = "",
-    values: Mapping[str, str] | None = None,
-) -> Section:
-    """Structures one after the other: dynamics, a path. `values` as in a gallery."""
-    return _without_none(
-        kind="film", structures=list(structures), title=title, caption=caption, values=values
-    )
+def film(structures: Sequence[int], **more: Any) -> Section:
+    """Structures in sequence, as of dynamics or a path; `more` is values, as in a gallery."""
+    return _section("film", structures=list(structures), **more)
 
 
-# --------------------------------------------------------------------------- words and numbers
+# --------------------------------------------------------------------------- tables and texts
 
 
 def table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    *,
-    title: str = "",
-    caption: str = "",
-    structures: Sequence[int | None] | None = None,
-    links: Sequence[str | None] | None = None,
-    digits: Sequence[int | None] | None = None,
-    empty: str = "None.",
-    folded: bool = False,
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "None.", **more: Any
 ) -> Section:
-    """A table; a click on a row shows its structure. `links` are addresses relative to the page.
+    """A table; `more` is structures, links, digits and folded.
 
-    `digits` after the point, by column; without them numbers are shown with four figures.
+    A click on a row shows its structure. `links` are addresses relative to the page. `digits` are
+    decimals by column; without them numbers have four significant digits.
     """
-    return _without_none(
-        kind="table", columns=list(columns), rows=[list(row) for row in rows], title=title,
-        caption=caption, empty=empty, folded=folded or None,
-        structures=None if structures is None else list(structures),
-        links=None if links is None else list(links),
-        digits=None if digits is None else list(digits),
-    )  # fmt: skip
+    cells = [list(row) for row in rows]
+    return _section("table", columns=list(columns), rows=cells, empty=empty, **more)
 
 
 def rows(data: str, *, title: str = "", folded: bool = True) -> Section:
     """All rows of a `Data` as a table."""
-    return _without_none(kind="rows", data=data, title=title, folded=folded or None)
+    return _section("rows", data=data, title=title, folded=folded)
 
 
-def bars(items: Sequence[tuple[str, float, str]], *, title: str = "", caption: str = "") -> Section:
-    """Horizontal bars: label, length, and what is written beside it."""
-    return _without_none(
-        kind="bars", items=[list(one) for one in items], title=title, caption=caption
-    )
+def bars(items: Sequence[tuple[str, float, str]], **more: Any) -> Section:
+    """Horizontal bars, each with a label, a length and a text."""
+    return _section("bars", items=[list(one) for one in items], **more)
 
 
-def code(content: str, *, title: str = "", filename: str = "", folded: bool = False) -> Section:
-    """Text as it is, to copy, or to download under `filename`."""
-    return _without_none(
-        kind="code", text=content, title=title, filename=filename, folded=folded or None
-    )
+def code(content: str, **more: Any) -> Section:
+    """Preformatted text to copy, or to download as `filename`; `more` is filename and folded."""
+    return _section("code", text=content, **more)
 
 
 def side_by_side(*parts: Section) -> Section:
-    """Sections beside each other where there is room."""
+    """Sections beside each other if the window is wide enough."""
     return {"kind": "row", "sections": list(parts)}

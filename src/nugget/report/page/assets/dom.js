@@ -24,7 +24,13 @@ function formatNumber(value, digits) {
   else if (value === 0 || Number.isInteger(value)) text = String(value);
   else if (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3) text = value.toExponential(2);
   else text = String(Number(value.toPrecision(4)));
-  return text.replaceAll("-", MINUS);
+  return typeset(Number(text) === 0 ? text.replace("-", "") : text);
+}
+
+// Minus signs and powers of ten as they are printed.
+function typeset(text) {
+  const raised = (_, power) => `×10${[...power].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("")}`;
+  return text.replace(/e\+?(-?\d+)$/, raised).replaceAll("-", MINUS);
 }
 
 function formatCell(value, digits) {

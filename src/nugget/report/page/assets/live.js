@@ -1,21 +1,22 @@
-// News from `nugget watch`: rows and structures that are new, sections that have changed.
+// Updates from `nugget watch`: the data of the page again whenever they have changed.
 
-const PAUSE = 2000; // ms between two questions
+const PAUSE = 2000; // ms between two requests
 const live = { session: "", revision: 0, polls: 0, bytes: 0, wait: PAUSE, ...spec.live };
 
 function takeNews(news) {
-  Object.assign(live, { session: news.session, revision: news.revision });
-  if (news.whole) {
-    store.data = {};
-    store.selected = null;
-  }
-  takeStructures(news.structures);
+  const label = store.frames[store.selected]?.label;
+  const replaced = news.live.session !== live.session; // another search in this directory
+  Object.assign(live, news.live);
+  takeStructures(news.structures, replaced);
   takeData(news.data);
   showBadge(news.badge);
   document.getElementById("subtitle").textContent = news.subtitle;
+  if (replaced) store.selected = null;
   for (const action of refreshers) action();
-  for (const [place, part] of Object.entries(news.sections)) replaceSection(Number(place), part);
-  if (store.selected === null) select(firstStructure());
+  news.sections.forEach((part, place) => {
+    if (JSON.stringify(part) !== JSON.stringify(spec.sections[place])) replaceSection(place, part);
+  });
+  if (store.selected === null || store.frames[store.selected]?.label !== label) select(firstStructure());
 }
 
 async function poll() {
@@ -28,7 +29,7 @@ async function poll() {
     const text = await answer.text(), news = JSON.parse(text);
     live.wait = PAUSE;
     live.bytes += text.length;
-    if (news.whole || news.revision !== live.revision) takeNews(news);
+    if (news.sections) takeNews(news);
     clock.textContent = news.clock;
   } catch {
     live.wait = Math.min(live.wait * 1.5, 10 * PAUSE);

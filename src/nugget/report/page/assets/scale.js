@@ -53,9 +53,9 @@ function tickText(value, all) {
   if (!value) return "0";
   const gap = all.length > 1 ? Math.abs(all[1] - all[0]) : Math.abs(value);
   const size = Math.max(Math.abs(all[0]), Math.abs(all[all.length - 1]));
-  if (size >= 1e6 || size < 1e-4) return value.toExponential(1).replaceAll("-", MINUS);
+  if (size >= 1e6 || size < 1e-4) return typeset(value.toExponential(1));
   const digits = clamp(Math.ceil(-Math.log10(Math.min(gap, Math.abs(value))) - 1e-9), 0, 6);
-  return value.toFixed(digits).replaceAll("-", MINUS);
+  return typeset(value.toFixed(digits));
 }
 
 class Scale {

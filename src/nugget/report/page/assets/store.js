@@ -1,4 +1,4 @@
-// What the page knows: structures, columns, and which structure is looked at.
+// The data of the page: structures, columns, and the selected structure.
 
 const spec = JSON.parse(document.getElementById("page-data").textContent);
 const store = { frames: [], elements: {}, data: {}, selected: null };
@@ -32,28 +32,22 @@ class Frame {
   }
 }
 
-function takeStructures(part) {
-  if (!part) return;
+// Structures are only appended, unless all are replaced.
+function takeStructures(part, replace = false) {
   Object.assign(store.elements, part.elements);
-  store.frames.length = part.from;
-  for (const packed of part.frames) store.frames.push(new Frame(packed));
+  if (replace) store.frames.length = 0;
+  for (const packed of part.frames.slice(store.frames.length)) store.frames.push(new Frame(packed));
 }
 
-// Rows follow those that are there; whole columns may be replaced.
 function takeData(parts) {
-  for (const [name, part] of Object.entries(parts ?? {})) {
-    const table = (store.data[name] ??= { columns: {}, structures: [], length: 0 });
-    for (const [key, column] of Object.entries(part.columns)) {
-      const from = column.from ?? part.from;
-      const before = table.columns[key]?.values.slice(0, from) ?? [];
-      table.columns[key] = { ...column, values: before.concat(column.values) };
-    }
-    table.structures = table.structures.slice(0, part.from).concat(part.structures);
-    table.length = Math.max(0, ...Object.values(table.columns).map((c) => c.values.length));
-    table.rows = new Map();
-    table.structures.forEach((structure, row) => {
-      if (structure !== null && !table.rows.has(structure)) table.rows.set(structure, row);
+  store.data = {};
+  for (const [name, { columns, structures }] of Object.entries(parts)) {
+    const rows = new Map();
+    structures.forEach((structure, row) => {
+      if (structure !== null && !rows.has(structure)) rows.set(structure, row);
     });
+    const length = Math.max(0, ...Object.values(columns).map((c) => c.values.length));
+    store.data[name] = { columns, structures, length, rows };
   }
 }
 

@@ -1,1 +1,0 @@
-"""The compiled floor: Numba and vectors, as this package uses them."""

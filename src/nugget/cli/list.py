@@ -1,0 +1,71 @@
+"""`nugget list`: all runs below a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nugget.cli._console import Force, emit, refuse_existing, table
+from nugget.cli._options import Json
+from nugget.display import counted
+
+if TYPE_CHECKING:
+    from nugget.report.runs import Run
+
+
+def list(
+    directory: Annotated[
+        Path, typer.Argument(help="Where to look; everything below counts.", metavar="DIR")
+    ] = Path("."),
+    evaluations: Annotated[
+        Path | None,
+        typer.Option(help="Write every evaluation of these runs: .csv or .parquet."),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """List all runs below a directory, their state and their best energy.
+
+    [bold]Examples[/bold]
+
+        nugget list runs
+        nugget list . --json
+        nugget list runs --evaluations all.parquet
+
+    Runs are searches, campaigns, dynamics, paths, data sets and labelled files. Nothing is
+    changed, and runs may be under way. Best energies are in eV; runs with several formulas have
+    eV/atom only. Parquet needs the package pyarrow; pandas reads both kinds of table.
+    """
+    from nugget.report.runs import find_runs, write_evaluations
+
+    if evaluations is not None:
+        refuse_existing(evaluations, force)
+    runs = find_runs(directory)
+    count = None if evaluations is None else write_evaluations(evaluations, runs)
+    if json:
+        written = {"file": evaluations, "evaluations": count}
+        emit({"directory": directory, "runs": [run.to_dict() for run in runs], **written})
+        return
+    if not runs:
+        typer.echo(f"There is no run in {directory} or below it.")
+        return
+    columns = ("run", "kind", "state", "system", "engine", "evaluations", "best, eV", "eV/atom")
+    table(f"{counted(len(runs), 'run')} in {directory}", columns, [_cells(run) for run in runs])
+    for run in runs:
+        if run.state in ("unreadable", "failed") and run.reason:
+            typer.echo(f"{run.path}: {run.reason}", err=True)
+    if evaluations is not None:
+        typer.echo(f"Written: {evaluations} ({counted(count or 0, 'evaluation')})")
+
+
+def _cells(run: Run) -> tuple[str, ...]:
+    done = str(run.evaluations) if run.budget is None else f"{run.evaluations}/{run.budget}"
+    failed = f" ({run.failures} failed)" if run.failures else ""
+    best = "–" if run.best_energy is None else f"{run.best_energy:.3f}"
+    per_atom = "–" if run.best_per_atom is None else f"{run.best_per_atom:.4f}"
+    return (
+        run.path, run.kind, run.state, run.formula or "–", run.engine or "–",
+        "–" if run.kind == "campaign" else done + failed, best, per_atom,
+    )  # fmt: skip

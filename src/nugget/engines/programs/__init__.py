@@ -1,0 +1,1 @@
+"""One file per program that nugget can call."""

@@ -1,1 +1,0 @@
-"""Expensive calculations: engines, the processes they run in, and queues of them."""

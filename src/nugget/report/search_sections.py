@@ -1,0 +1,317 @@
+"""The sections of a search's page: evaluations as columns, plots, map, times and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+
+from nugget.descriptors.base import Descriptor
+from nugget.display import counted, duration
+from nugget.numerics.arrays import Floats
+from nugget.report.digest import failure_counts, failures, fixed, improvements, quality, shares
+from nugget.report.hull_sections import hull_figures
+from nugget.report.minima import AtomModel, Low
+from nugget.report.page import Data, Structures, column
+from nugget.report.page import sections as parts
+from nugget.report.page.sections import Section
+from nugget.search.record import PolishStep, Record
+from nugget.search.stop import Confidence
+from nugget.search.store import State
+from nugget.structures.geometry import force_lengths
+from nugget.systems.goal import Goal
+
+NAME = "evaluations"
+
+
+class Evaluations:
+    """The table of evaluations; rows are appended and never change."""
+
+    def __init__(self, goal: Goal, structures: Structures) -> None:
+        self.goal, self.structures = goal, structures
+        self.records: list[Record] = []
+        self.rows: list[int] = []  # number of each evaluation's structure
+        self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+
+    def add(self, records: Sequence[Record], model: AtomModel | None = None) -> None:
+        """Append evaluations."""
+        finite = [r.atoms for r in records if np.isfinite(r.atoms.positions).all()]
+        predicted = iter(model.values(finite)) if model is not None else None
+        for record in records:
+            is_finite = bool(np.isfinite(record.atoms.positions).all())
+            values = dict(next(predicted)) if predicted is not None and is_finite else {}
+            force = force_lengths(record.atoms)
+            if force is not None:
+                values = {"force": force, **values}
+            label = f"evaluation {record.iteration + 1}"
+            energy = record.energy if record.ok else None
+            self.rows.append(self.structures.add(record.atoms, label, values, energy))
+            for name, value in _row(self.goal, record, force).items():
+                self._columns[name].append(value)
+            self.records.append(record)
+
+    def data(self) -> Data:
+        """All columns except those of the map."""
+        columns = {}
+        for name, (label, unit, digits) in _COLUMNS.items():
+            unit = self.goal.unit if unit == "goal" else unit
+            columns[name] = column(self._columns[name], label, unit, digits)
+        return Data(NAME, columns, self.rows)
+
+
+#: Label, unit and digits of each column; the unit "goal" is that of the minimised quantity.
+_COLUMNS: dict[str, tuple[str, str, int | None]] = {
+    "number": ("evaluation", "", 0),
+    "value": ("E", "goal", 4),
+    "expected": ("predicted", "goal", 4),
+    "std": ("± σ", "goal", 4),
+    "z": ("(E − predicted)/σ", "", 2),
+    "generator": ("generator", "", None),
+    "purpose": ("purpose", "", None),
+    "fmax": ("fmax", "eV/Å", 3),
+    "engine": ("engine", "s", 2),
+    "surrogate": ("surrogate", "s", 2),
+    "failure": ("failure", "", None),
+}
+
+
+def _row(goal: Goal, record: Record, force: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "number": record.iteration + 1,
+        "value": goal.value(record.atoms, record.energy) if record.ok else None,
+        "expected": None,
+        "std": None,
+        "z": None,
+        "generator": record.generator.replace("_", " "),
+        "purpose": record.purpose,
+        "fmax": None if force is None else float(np.max(force, initial=0.0)),
+        "engine": record.engine_seconds,
+        "surrogate": record.surrogate_seconds,
+        "failure": record.failure,
+    }
+    if record.predicted is not None and record.std:
+        bar = record.scale * record.std
+        expected = goal.values([record.proposed], np.array([record.predicted]))[0]
+        std = goal.stds([record.proposed], np.array([bar]))[0]
+        row |= {"expected": float(expected), "std": float(std)}
+        if row["value"] is not None:
+            row["z"] = (row["value"] - row["expected"]) / row["std"]
+    return row
+
+
+class StructureMap:
+    """Two principal components of the mean features of the atoms of each structure."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self._features: list[Floats] = []  # empty for structures without finite positions
+
+    def add(self, images: Sequence[Atoms]) -> None:
+        """Add structures; one whose positions are not finite has no coordinates."""
+        finite = [a for a in images if np.isfinite(a.positions).all()]
+        features = iter(mean_features(self.descriptor, finite))
+        for atoms in images:
+            is_finite = np.isfinite(atoms.positions).all()
+            self._features.append(next(features) if is_finite else np.empty(0))
+
+    def coordinates(self) -> tuple[list[float | None], list[float | None]]:
+        """Two coordinates of every structure; None for all before there are three structures."""
+        rows = [k for k, features in enumerate(self._features) if features.size]
+        x: list[float | None] = [None] * len(self._features)
+        y = list(x)
+        if len(rows) > 2:
+            features = np.array([self._features[k] for k in rows])
+            features = features - features.mean(axis=0)
+            axes = np.linalg.svd(features, full_matrices=False)[2][:2]
+            # The sign of an axis is arbitrary; a positive largest entry makes it reproducible.
+            largest = axes[np.arange(len(axes)), np.argmax(np.abs(axes), axis=1)]
+            axes = axes * np.sign(largest)[:, None]
+            for k, point in zip(rows, features @ axes.T, strict=True):
+                x[k], y[k] = float(point[0]), float(point[1]) if len(point) > 1 else 0.0
+        return x, y
+
+
+def mean_features(descriptor: Descriptor, images: Sequence[Atoms]) -> Floats:
+    """Mean over the atoms of each structure."""
+    if not images:
+        return np.empty((0, 0))
+    features = descriptor.compute(list(images))
+    counts = np.bincount(features.owner, minlength=len(images))
+    sums = np.zeros((len(images), features.values.shape[1]))
+    np.add.at(sums, features.owner, features.values)
+    return np.asarray(sums / counts[:, None])
+
+
+#: States of a search, and the kind of badge that shows them.
+BADGES = {
+    "running": "busy",
+    "finished": "good",
+    "found": "good",
+    "interrupted": "plain",
+    "stopped": "bad",
+    "failed": "bad",
+}
+
+
+def figures(
+    records: Sequence[Record],
+    steps: Sequence[PolishStep],
+    low: Sequence[Low],
+    goal: Goal,
+    sure: Confidence,
+    budget: int,
+) -> Section:
+    """The key figures at the top of the page."""
+    items: list[tuple[str, str, str]] = []
+    if goal.hull is not None:
+        items += hull_figures(goal.hull)
+    elif low:
+        best = low[0]
+        generator = next((r.generator for r in records if r.iteration == best.start), "")
+        how = f"evaluation {best.start + 1}" if best.start >= 0 else "given by --learn"
+        if best.polished:
+            how = f"relaxed from {how}"
+        note = f"{how}, {generator.replace('_', ' ')}" if generator else how
+        items.append((f"lowest {goal.quantity}", f"{fixed(best.value)} {goal.unit}", note))
+    if len(low) > 1 and goal.hull is None:
+        gap = 1e3 * (low[1].value - low[0].value)
+        unit = "meV" if goal.unit == "eV" else "meV/atom"
+        items.append(("next structure", f"+{gap:.0f} {unit}", f"{goal.quantity} above the lowest"))
+    polish = f"and {len(steps)} in final relaxations" if steps else f"of {budget}"
+    items.append(("evaluations", f"{len(records)}", polish))
+    if sure.probability is not None:
+        times = f"rediscovered {counted(sure.met, 'time')} from independent starts"
+        items.append(("probability of the lowest", f"{100 * sure.probability:.0f} %", times))
+    if (recent := quality(records)) is not None:
+        note = f"the last {recent.count}"
+        items.append(("model error", f"{1e3 * recent.error:.1f} meV/atom", note))
+        note = f"rms of the last {recent.count}; 1 is calibrated"
+        items.append(("error/σ", f"{recent.z:.2f}", note))
+    kinds = failures(records)
+    items.append(("failures", str(sum(kinds.values())), failure_counts(kinds) if kinds else "none"))
+    return parts.figures(items)
+
+
+def _difference(goal: Goal) -> str:
+    """The plotted quantity of an evaluation."""
+    return "above the hull" if goal.hull is not None else "E − lowest"
+
+
+def energies(goal: Goal) -> Section:
+    """Every evaluation and the best so far."""
+    return parts.plot(
+        NAME,
+        [
+            parts.points("number", "value"),
+            parts.line("number", "value", "lowest so far", "min", steps=True),
+        ],
+        title="The search",
+        x=parts.axis("evaluation"),
+        y=parts.axis(f"{_difference(goal)} ({goal.unit})", relative=True, robust=True),
+        colors=["generator", "purpose"],
+        caption="Every evaluation; paler marks at the upper edge lie above the plotted range. "
+        "The purpose of an evaluation is start (before the first model), improve (to find a lower "
+        "structure) or explore (to learn about dissimilar structures). Click a point to see its "
+        "structure; drag a rectangle to zoom in, double-click to zoom out.",
+    )  # fmt: skip
+
+
+def expectations(goal: Goal) -> Section:
+    """Predictions made before each evaluation, and its results."""
+    over_time = parts.plot(
+        NAME,
+        [
+            parts.zone(-2, 2), parts.zone(-1, 1, "within 1 and 2 σ"),
+            parts.points("number", "z"), parts.line("number", "z", "rms of the last 20", "rms"),
+        ],
+        title="Prediction errors",
+        x=parts.axis("evaluation"),
+        y=parts.axis("(E − predicted) / σ", robust=True),
+        colors=["purpose"],
+        caption="Energy of the engine minus the prediction made before the evaluation, in units of "
+        "σ. The line stays near 1 if σ is well calibrated.",
+    )  # fmt: skip
+    parity = parts.plot(
+        NAME,
+        [parts.diagonal(), parts.points("value", "expected", error="std")],
+        title="Predicted and evaluated energies",
+        x=parts.axis(
+            f"evaluated: {_difference(goal)} ({goal.unit})", relative="value", robust=True
+        ),
+        y=parts.axis(f"predicted ± σ ({goal.unit})", relative="value", robust=True),
+        colors=["number"],
+        square=True,
+        caption="Predictions made before each evaluation, with error bars of one σ.",
+    )
+    return parts.side_by_side(over_time, parity)
+
+
+def landscape() -> Section:
+    """The map of all structures."""
+    return parts.plot(
+        NAME,
+        [parts.points("map_x", "map_y")],
+        title="Map of the structures",
+        x=parts.axis("first principal component", robust=True),
+        y=parts.axis("second principal component", robust=True),
+        colors=["value", "number", "generator"],
+        caption="Two principal components of the mean descriptor of the atoms. Similar structures "
+        "lie close together.",
+    )
+
+
+def spent(records: Sequence[Record], steps: Sequence[PolishStep], goal: Goal) -> Section:
+    """Times, and contributions of the generators."""
+    times = {
+        "engine": sum(r.engine_seconds for r in records),
+        "surrogate": sum(r.surrogate_seconds for r in records),
+        "final relaxations": sum(s.engine_seconds for s in steps),
+    }
+    total = sum(times.values())
+    items = [
+        (name, t, f"{duration(t)} ({t / total:.0%})" if total else duration(t))
+        for name, t in times.items()
+        if t or name != "final relaxations"
+    ]
+    bars = parts.bars(items, title="Time")
+    contributions = shares(records, improvements(records, goal), None)
+    rows = [[one.name.replace("_", " "), one.chosen, one.best] for one in contributions]
+    generators = parts.table(
+        ["generator", "evaluated", "new lowest"], rows, title="Generators",
+        empty="No structure has been evaluated yet.",
+    )  # fmt: skip
+    return parts.side_by_side(bars, generators)
+
+
+def failed(records: Sequence[Record], steps: Sequence[PolishStep], rows: Sequence[int]) -> Section:
+    """Failures and their reasons."""
+    lines: list[list[Any]] = []
+    structures: list[int | None] = []
+    for record, row in zip(records, rows, strict=True):
+        if not record.ok:
+            reason = " ".join(record.reason.split())
+            generator = record.generator.replace("_", " ")
+            lines.append([record.iteration + 1, generator, record.failure, reason])
+            structures.append(row)
+    for step in steps:
+        if not step.ok:
+            where = f"relaxing {step.start + 1}"
+            lines.append([where, "", step.failure, " ".join(step.reason.split())])
+            structures.append(None)
+    return parts.table(
+        ["evaluation", "generator", "failure", "reason"], lines, title="Failures",
+        structures=structures, empty="No evaluation failed.",
+    )  # fmt: skip
+
+
+def state_words(state: State, done: int, budget: int) -> tuple[str, str]:
+    """The badge, and the text below the title."""
+    if state.doing == "running":
+        flying = f", {state.in_flight} in flight" if state.in_flight > 1 else ""
+        return "running", f"{done} of {budget} evaluations{flying}"
+    if state.doing == "stopped":
+        why = state.reason or "no process on this machine runs it"
+        return "stopped", f"{done} of {budget} evaluations, {why}"
+    return state.doing, f"{done} of {budget} evaluations, {state.reason}"

@@ -1,0 +1,1 @@
+"""Files that survive crashes: atomic writes, locks, seals and databases."""

@@ -1,0 +1,172 @@
+"""What an option of an engine may do decides whether a file needs trust."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ase.build import molecule
+from ase.calculators.emt import EMT
+from typer.testing import CliRunner
+
+from nugget.cli.main import app
+from nugget.engines import engine as lookup
+from nugget.engines.engine import Electrons, Engine, describe_options, engines, get_engine
+from nugget.engines.engine_settings import EngineConfig, ExecutionConfig, code_in, engine_code
+from nugget.engines.options import Use
+from nugget.engines.task import Task, run_task
+from nugget.errors import NuggetError
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("orca", {"orcasimpleinput": "PBE def2-TZVP/C DLPNO-CCSD(T) 6-31+G**"}),
+        ("gpaw", {"txt": "gpaw.txt", "mode": {"name": "pw", "ecut": 300}}),
+        ("espresso", {"pseudopotentials": {"Si": "Si.UPF"}, "input_data": {"system": {"nbnd": 8}}}),
+        ("vasp", {"encut": 300, "kpts": [2, 2, 1], "setups": "recommended", "lreal": "Auto"}),
+        ("mace", {"model": "medium", "device": "cpu"}),
+        ("cp2k", {"cutoff": 4082, "basis_set": "DZVP-MOLOPT-SR-GTH", "max_scf": 60}),
+        ("aims", {"species_dir": "/opt/light", "occupation_type": "gaussian 0.1"}),
+        ("gfn1-xtb", {"supercell": 8.0, "solvation": ["alpb", "water"]}),
+        ("lj", {"rc": 6, "smooth": True}),
+    ],
+)
+def test_plain_options_need_no_trust(name: str, options: dict) -> None:
+    assert engine_code(name, options) == []
+    get_engine(name).check_options(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("orca", {"orcasimpleinput": 'PBE %method ProgExt "x" end'}),
+        ("orca", {"orcablocks": "%pal nprocs 4 end"}),
+        ("orca", {"profile": "x"}),
+        ("gpaw", {"txt": "/home/user/.bashrc"}),
+        ("gpaw", {"txt": "../x"}),
+        ("gpaw", {"restart": "x.gpw"}),
+        ("espresso", {"input_data": {"control": {"outdir": "/tmp/x"}}}),
+        ("espresso", {"input_data": {"control": {"title": 'a\', outdir="/x" ! '}}}),
+        ("espresso", {"additional_cards": ["x"]}),
+        ("vasp", {"txt": "/tmp/x"}),
+        ("vasp", {"directory": "/tmp/x"}),
+        ("cp2k", {"inp": "&GLOBAL\n&END"}),
+        ("aims", {"use_pimd_wrapper": "host 1234"}),
+        ("mace", {"model": "model.pt"}),
+        ("lj", {"label": "x"}),
+    ],
+)
+def test_all_other_options_do(name: str, options: dict) -> None:
+    [code] = engine_code(name, options)
+    assert code.startswith(f"{name}:{next(iter(options))}=")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("orca", {"orcasimpleinput": 'PBE\n%method ProgExt "x" end'}, "control character"),
+        ("espresso", {"pseudopotentials": {"Si": "Si.UPF\nx"}}, "control character"),
+        ("vasp", {"xc": "pbe\rx"}, "control character"),
+        ("lj", {"rc": "six"}, "must be number"),
+        ("lj", {"rc": float("nan")}, "not finite"),
+        ("lj", {"smooth": 0.5}, "must be true or false"),
+        ("espresso", {"input_data": {"sytem": {"ecutwfc": 30}}}, "did you mean 'system'"),
+        ("espresso", {"input_data": {"ecutwcf": 30}}, "did you mean 'ecutwfc'"),
+    ],
+)
+def test_wrong_values_are_refused_even_with_trust(name: str, options: dict, reason: str) -> None:
+    with pytest.raises(NuggetError, match=reason):
+        get_engine(name).full_options(options, Electrons())
+
+
+def test_numbers_that_are_not_finite_are_refused_in_settings() -> None:
+    with pytest.raises(ValueError, match=r"options\.x\.y is not a finite number"):
+        EngineConfig(options={"x": {"y": float("nan")}})
+
+
+@pytest.fixture
+def entry_points(monkeypatch: pytest.MonkeyPatch):
+    """Engines of another package: a declared one, and a mere factory."""
+    declared = Engine("inner", "x", lambda **o: EMT(), code=("command", "k"), vacuum=5.0)
+    offered = {"declared": declared, "factory": lambda **options: EMT()}
+    entries = [
+        SimpleNamespace(name=name, value=f"pkg:{name}", module="json", load=lambda part=part: part)
+        for name, part in offered.items()
+    ]
+    monkeypatch.setattr(lookup, "entry_points", lambda group: entries)
+    engines.cache_clear()
+    yield
+    monkeypatch.undo()
+    engines.cache_clear()
+
+
+def test_engines_of_other_packages_keep_what_they_declare(entry_points: None) -> None:
+    assert engine_code("declared", {"command": "rm", "k": 3, "h": 0.2}) == [
+        "declared:command=rm",
+        "declared:k=3",
+    ]
+    assert get_engine("declared").vacuum == 5.0
+    assert get_engine("declared").name == "declared"
+
+
+def test_those_that_declare_nothing(entry_points: None) -> None:
+    options = {"vasp_command": "x", "executable": "x", "xc": "PBE", "k": 3, "how": "a; b"}
+    assert engine_code("factory", options) == [
+        "factory:vasp_command=x",
+        "factory:executable=x",
+        "factory:how=a; b",
+    ]
+    assert code_in(EngineConfig(name="m:f", options={"command": "x"})) == ["m:f", "m:f:command=x"]
+
+
+def test_words_of_a_job_script() -> None:
+    def code(**options):
+        return code_in(
+            EngineConfig(), ExecutionConfig(kind="dask", cluster="slurm", options=options)
+        )
+
+    assert code(queue="long", walltime="01:00:00", memory="4 GB", cores=4) == []
+    for name, value in {
+        "interface": "eth0 --preload evil.py",
+        "walltime": "01:00\ncurl x | sh",
+        "queue": "$(x)",
+    }.items():
+        assert code(**{name: value}) == [f"dask:{name}={value}"]
+
+
+def test_the_table_of_options() -> None:
+    rows = describe_options()
+    assert {row[0] for row in rows} >= {"vasp", "orca", "gpaw", "espresso", "emt", "gfn1-xtb"}
+    assert {row[2] for row in rows} == {str(use) for use in Use}
+    result = CliRunner().invoke(app, ["engines", "orca", "--options", "--json"])
+    table = {row["option"]: row["use"] for row in json.loads(result.output)["options"]}
+    assert table["orcablocks"] == "code"
+    assert table["orcasimpleinput"] == "plain"
+    for name in ("vasp", "aims", "cp2k", "espresso", "orca", "gpaw", "mace"):
+        assert get_engine(name).table, name
+
+
+def test_an_impossible_spin() -> None:
+    radical = molecule("NO")
+    outcome = run_task(Task(name="gfn1-xtb", spin=1), radical)
+    assert "spin = 1 is impossible for 15 electrons" in outcome.reason
+    Electrons(spin=2).check_spin(radical.numbers)
+    Electrons(charge=1, spin=1).check_spin(radical.numbers)
+    with pytest.raises(NuggetError, match="is odd"):
+        Electrons(charge=1, spin=2).check_spin(radical.numbers)
+
+
+def test_a_missing_pseudopotential(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "pw.x"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    options = {
+        "command": str(program),
+        "pseudo_dir": str(tmp_path),
+        "pseudopotentials": {"O": "O.UPF"},
+    }
+    outcome = run_task(Task(name="espresso", options=options), molecule("CO"))
+    assert outcome.reason.startswith("espresso has no pseudopotential for C;")
