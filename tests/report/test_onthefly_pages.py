@@ -15,6 +15,7 @@ from nugget.engines.engine_settings import EngineConfig
 from nugget.onthefly.molecular_dynamics import MDRun
 from nugget.onthefly.reaction_path import NEBRun
 from nugget.onthefly.run_settings import MDConfig, NEBConfig
+from nugget.report.digest import fixed
 from nugget.report.md_page import md_page
 from nugget.report.onthefly_runs import read_dynamics, read_path
 from nugget.report.path_page import path_page
@@ -99,7 +100,7 @@ def test_path(path):
     assert spec["badge"][0] == word
     cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
     assert cards["barrier"] == f"{result.barrier:.4f} ± {result.error:.4f} eV"
-    assert cards["reaction energy"] == f"{result.reaction_energy:.4f} eV"
+    assert cards["reaction energy"] == f"{fixed(result.reaction_energy)} eV"
     who = np.array(values_of(spec, "images", "who"))
     energy = np.array(values_of(spec, "images", "energy"))
     zero = result.start.get_potential_energy()

@@ -130,7 +130,7 @@ def evaluate(
         words += [word for pair in options.items() if pair[1] for word in pair if word]
         words += ["--stress"] * stress + ["--no-forces"] * (not forces)
         command = shlex.join(words)
-        write_page(html, evaluation_page(judged_on, str(model), command, str(data)))
+        write_page(html, evaluation_page(judged_on, model.name, command, str(data)))
         files.append(html)
     groups = grouped_by(images, by)
     split = {name: group_errors(found, parts, members) for name, members in groups.items()}

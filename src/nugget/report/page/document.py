@@ -187,9 +187,9 @@ def page_spec(
 
     `more` is any of `subtitle`, `footer`, `badge`, `live`, `bare` and `inspector`. `badge` is a
     word beside the title and its kind (good, busy, bad or plain). `live` is for served pages and
-    holds the `address` that answers with the current page, its `session` and `revision`. A `bare` page has
-    neither header nor inspector and is meant for a frame. With `inspector=False` the film of the
-    page shows what is selected.
+    holds the `address` that answers with the current page, its `session` and `revision`. A `bare`
+    page has neither header nor inspector and is meant for a frame. With `inspector=False` the film
+    of the page shows what is selected.
     """
     frame = {"subtitle": "", "badge": None, "footer": "", "live": None, "bare": False, **more}
     return {

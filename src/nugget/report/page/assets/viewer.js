@@ -27,6 +27,10 @@ function ballSprite(rgb) {
   return canvas;
 }
 
+function placeKey(atom) {
+  return [atom.x, atom.y, atom.w].map((v) => Math.round(20 * v)).join();
+}
+
 class Viewer {
   constructor(options = {}) {
     this.mode = "element";
@@ -34,7 +38,7 @@ class Viewer {
     this.zoom = 1;
     this.repeat = 1;
     this.flat = false; // without perspective
-    this.images = true; // atoms of neighbouring cells that are bonded to those of the cell
+    this.images = null; // show atoms of neighbouring cells that are bonded to those of the cell?
     this.picked = []; // atoms that are measured, at most four
     this.canvas = el("canvas", { class: "viewer", tabindex: 0, role: "img" });
     this.tip = el("div", { class: "tip", hidden: true });
@@ -120,7 +124,11 @@ class Viewer {
     this.atoms = drawnAtoms(this.frame, this.repeat);
     const shell = neighbouring(this.frame);
     this.coordination = shell.coordination;
-    if (this.images && this.repeat === 1) this.atoms.push(...shell.images);
+    this.images ??= !this.frame.pbc.every(Boolean); // crystals have the atoms on their faces
+    if (this.images && this.repeat === 1) {
+      const there = new Set(this.atoms.map(placeKey));
+      this.atoms.push(...shell.images.filter((atom) => !there.has(placeKey(atom))));
+    }
     this.picked = [];
     this.bonds = bondsOf(this.atoms).filter(([i, j]) => !this.atoms[i].image || !this.atoms[j].image);
     this.edges = cellEdges(this.frame);
