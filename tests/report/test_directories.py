@@ -61,7 +61,7 @@ def test_campaign(campaign):
     found = read_searches(campaign)
     assert [len(found.campaign.members), len(found.courses), len(found.rows)] == [6, 4, 4]
     spec = spec_of(campaign_page(found, {}))
-    cards = {label: value for label, value, _ in spec["sections"][0]["items"]}
+    cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
     assert cards["searches"] == "4 of 6"
     assert cards["found"] == "3 of 4"
     cells = {row[0]: row[1:4] for row in titled(spec, "Settings compared")["rows"]}

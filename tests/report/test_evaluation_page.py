@@ -50,7 +50,7 @@ def found():
 def test_numbers(found):
     spec = spec_of(evaluation_page(found, "a model", "nugget evaluate"))
     error = np.abs(found.error)
-    cards = {label: value for label, value, _ in spec["sections"][0]["items"]}
+    cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
     assert cards["energies, MAE"] == f"{1e3 * error.mean():.3g} meV/atom"
     share = [np.mean(error <= k * found.energies.y_std) for k in (1, 2)]
     assert cards["energies within σ, 2σ"] == f"{share[0]:.0%}, {share[1]:.0%}"

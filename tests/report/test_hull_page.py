@@ -88,7 +88,7 @@ def test_the_first_numbers_speak_of_the_hull(run):
     html = make_pages(run, "report").html
     phases = json.loads((run / HULL).read_text())["phases"]
     stable = [phase for phase in phases if phase["stable"]]
-    shown = {label: value for label, value, _ in parts_of(spec_of(html))[0]["items"]}
+    shown = {label: value for label, value, _ in parts_of(spec_of(html))[1]["items"]}
     assert shown["stable phases"] == str(len(stable))
     lowest = min(stable, key=lambda phase: phase["formation"])
     value = float(shown["lowest formation enthalpy"].split()[0].replace("−", "-"))
@@ -106,7 +106,7 @@ def test_no_hull_before_all_elements_are_known(tmp_path):
     store = Store.create(tmp_path / "run", config)
     store.append(Record(0, crystals()[0], "space_group"))
     spec = spec_of(Feed(store.directory).html())
-    assert parts_of(spec)[0]["items"][0][2] == "still unknown: Au"
+    assert parts_of(spec)[1]["items"][0][2] == "still unknown: Au"
     assert titled(spec, "On the convex hull so far")["rows"] == []
 
 

@@ -15,8 +15,10 @@ from nugget.engines.engine_settings import EngineConfig
 from nugget.onthefly.molecular_dynamics import MDRun
 from nugget.onthefly.reaction_path import NEBRun
 from nugget.onthefly.run_settings import MDConfig, NEBConfig
-from nugget.report.md_page import md_page, read_dynamics
-from nugget.report.path_page import path_page, read_path
+from nugget.report.digest import fixed
+from nugget.report.md_page import md_page
+from nugget.report.onthefly_runs import read_dynamics, read_path
+from nugget.report.path_page import path_page
 from nugget.structures.io import read_images
 
 
@@ -64,7 +66,7 @@ def test_dynamics(dynamics):
     assert values_of(spec, "calls", "reason") == [call["reason"] for call in saved]
     assert "audit" in values_of(spec, "calls", "reason")
     assert len(run.outcomes) == len(saved)
-    cards = {label: value for label, value, _ in spec["sections"][0]["items"]}
+    cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
     assert cards["steps"] == "40"
     assert cards["engine calls"] == str(len(saved))
     audits = [call["within"] for call in saved if call["reason"] == "audit"]
@@ -96,9 +98,9 @@ def test_path(path):
     assert contents(directory) == before
     word = "converged" if result.converged else "not converged"
     assert spec["badge"][0] == word
-    cards = {label: value for label, value, _ in spec["sections"][0]["items"]}
+    cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
     assert cards["barrier"] == f"{result.barrier:.4f} ± {result.error:.4f} eV"
-    assert cards["reaction energy"] == f"{result.reaction_energy:.4f} eV"
+    assert cards["reaction energy"] == f"{fixed(result.reaction_energy)} eV"
     who = np.array(values_of(spec, "images", "who"))
     energy = np.array(values_of(spec, "images", "energy"))
     zero = result.start.get_potential_energy()

@@ -65,7 +65,7 @@ def test_a_model(browser, found, tmp_path):  # noqa: F811
     look(browser, tmp_path / "m.html", evaluation_page(found, HOSTILE, HOSTILE), 0)
     browser.open((tmp_path / "m.html").as_uri())
     colours = "document.querySelectorAll('.of-gallery .switch button')"
-    assert browser.js(f"{colours}.length") == 8  # two galleries, four colours
+    assert browser.js(f"{colours}.length") == 10  # two galleries, five colours
     browser.js(f"{colours}[1].click()")
     assert browser.js("nugget.viewers.some((one) => one.mode === 'force error')")
 
@@ -96,7 +96,7 @@ def test_every_search_of_a_campaign(browser, campaign, tmp_path):  # noqa: F811
     browser.js("document.querySelector('td a').click()")
     browser.wait("location.pathname.endsWith('.html') && !location.pathname.endsWith('r.html')")
     browser.wait("document.documentElement?.dataset.ready === 'yes'")
-    assert browser.js("document.querySelector('h1').textContent").startswith("Au6")
+    assert browser.js("document.querySelector('h1').textContent").startswith("Au₆")
 
 
 def test_a_notebook(browser, tmp_path):

@@ -92,7 +92,7 @@ def downloaded(browser: Browser, press: str, ending: str) -> Atoms:
 
 def test_everything_is_drawn(opened):
     assert opened.js("document.title") == "Au6"
-    assert opened.js("nugget.plots.length") == 4
+    assert opened.js("nugget.plots.length") == 5
     assert opened.js("document.querySelectorAll('.structure-card').length") >= 2
     # Ink on every canvas: more than one colour.
     blank = """[...document.querySelectorAll("canvas.plot, canvas.viewer")].filter((canvas) => {
@@ -157,7 +157,7 @@ def test_downloads_are_read_by_ase(opened, records):
 def test_keyboard(opened):
     """Everything can be reached with Tab; arrows go from point to point and turn structures."""
     seen = set()
-    for _ in range(60):
+    for _ in range(150):
         opened.key("Tab", TAB)
         seen.add(opened.js("document.activeElement.className || document.activeElement.tagName"))
         if opened.js("document.activeElement === nugget.plots[0].canvas"):
@@ -180,7 +180,7 @@ def test_colours_of_atoms(opened):
     picture = opened.js("nugget.viewers[1].canvas.toDataURL()")
     buttons = "[...document.querySelectorAll('.of-gallery .switch button')]"
     names = opened.js(f"{buttons}.map((b) => b.textContent)")
-    assert names == ["element", "force (eV/Å)", "energy (eV)", "σ (eV)"]
+    assert names == ["element", "coordination", "force (eV/Å)", "energy (eV)", "σ (eV)"]
     for k in (1, 2, 3):
         opened.js(f"{buttons}[{k}].click()")
         opened.frames()

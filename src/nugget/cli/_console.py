@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nugget.engines.engine_settings import EngineConfig
+    from nugget.report.verdict import Verdict
     from nugget.settings import Section
 
 ConfigType = TypeVar("ConfigType", bound="Section")
@@ -332,6 +333,25 @@ def _print(grid: Table, rows: Sequence[Sequence[object]]) -> None:
     for row in rows:
         grid.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
     Console().print(grid)
+
+
+_COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
+_MARKS = {"good": "ok", "warning": "!", "bad": "x"}
+
+
+def show_verdict(verdict: Verdict) -> None:
+    """Print the sentences of a verdict, and the badges that are not good."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(printable(verdict.text), style="bold"))
+    for badge in verdict.badges:
+        if badge.level != "good":
+            line = Text(f"{_MARKS[badge.level]} {badge.label} ", style=_COLOURS[badge.level])
+            line.append(printable(badge.value), style="bold")
+            line.append(printable(f" ({badge.limits})"), style="dim")
+            console.print(line)
 
 
 class _Step:

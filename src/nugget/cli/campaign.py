@@ -11,7 +11,16 @@ import typer
 from typer import Option
 
 from nugget.cli import _options as opt
-from nugget.cli._console import emit, given, graceful_stop, number, progress, setting, table
+from nugget.cli._console import (
+    emit,
+    given,
+    graceful_stop,
+    number,
+    progress,
+    setting,
+    show_verdict,
+    table,
+)
 from nugget.cli.search import INTERRUPTED, read_settings
 from nugget.errors import NuggetError
 
@@ -73,6 +82,7 @@ def campaign(
     from nugget.campaign.campaign import Campaign
     from nugget.campaign.grid import read_vary
     from nugget.campaign.results import load_pyarrow
+    from nugget.report.run_verdicts import campaign_verdict
 
     changed = {"engine.name": engine, "search.budget": budget, "search.seed": seed}
     changed["search.reference"] = None if reference is None else str(Path(reference).absolute())
@@ -98,10 +108,13 @@ def campaign(
         )
     status = follow(running, where, live, quiet=json)
     report = finish(running, status, parquet)
+    verdict = campaign_verdict(running, running.rows(), report["unit"])
     if json:
-        emit(report)
+        emit({**report, "verdict": verdict.to_dict()})
     else:
         show(report)
+        show_verdict(verdict)
+        typer.echo(f"Page: nugget report {running.directory}")
     if status != "finished":
         raise typer.Exit(INTERRUPTED)
 

@@ -17,6 +17,7 @@ from nugget.cli._console import (
     number,
     progress,
     refuse_existing,
+    show_verdict,
     table,
 )
 from nugget.display import counted
@@ -82,6 +83,7 @@ def evaluate(
         grouped_by,
         residuals,
     )
+    from nugget.report.run_verdicts import model_verdict
     from nugget.structures.batch import as_batch
     from nugget.structures.io import read_images, relabelled
 
@@ -128,11 +130,12 @@ def evaluate(
         words += [word for pair in options.items() if pair[1] for word in pair if word]
         words += ["--stress"] * stress + ["--no-forces"] * (not forces)
         command = shlex.join(words)
-        write_page(html, evaluation_page(judged_on, model.name, command))
+        write_page(html, evaluation_page(judged_on, model.name, command, str(data)))
         files.append(html)
     groups = grouped_by(images, by)
     split = {name: group_errors(found, parts, members) for name, members in groups.items()}
     judged = {kind: part.summary() for kind, part in parts.items()}
+    verdict = model_verdict(model, data, found, parts, potential.contents().facts)
     if json:
         columns = ("count", "sigma_min", "sigma_max", "rmv", "rmse", "bias")
         report = {
@@ -143,6 +146,7 @@ def evaluate(
             "by": {"key": by, "groups": split},
             "bins": {name: getattr(bins, name) for name in columns},
             "figures": files,
+            "verdict": verdict.to_dict(),
         }
         emit(report)
         return
@@ -151,6 +155,7 @@ def evaluate(
         _print_components(kind, one, force_error_per_atom(parts) if kind == "force" else None)
     if len(split) > 1:
         _print_groups(by, split)
+    show_verdict(verdict)
     echo_written(files)
 
 

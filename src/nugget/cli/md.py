@@ -18,6 +18,7 @@ from nugget.cli._console import (
     facts,
     given,
     graceful_stop,
+    show_verdict,
     validated,
 )
 from nugget.errors import NuggetError
@@ -91,6 +92,8 @@ def md(
     from nugget.onthefly.molecular_dynamics import MDRun, summary
     from nugget.onthefly.run_directory import read_engine_check
     from nugget.onthefly.run_settings import MDConfig
+    from nugget.report.onthefly_runs import read_dynamics
+    from nugget.report.run_verdicts import md_verdict
 
     chosen = given(
         temperature=temperature, pressure=pressure, steps=steps, dt=dt, ensemble=ensemble,
@@ -115,11 +118,22 @@ def md(
         **summary(progress, run.config), "engine_check": read_engine_check(run.directory)
     }  # fmt: skip
     ended = progress.step >= run.config.steps
+    verdict = md_verdict(read_dynamics(run.directory))
     if json:
         status = "finished" if ended else "stopped"
-        emit({"directory": run.directory, "status": status, "why": progress.stopped, **report})
+        emit(
+            {
+                "directory": run.directory,
+                "status": status,
+                "why": progress.stopped,
+                **report,
+                "verdict": verdict.to_dict(),
+            }
+        )
     else:
         facts(f"Molecular dynamics: {run.directory}", _rows(report))
+        show_verdict(verdict)
+        typer.echo(f"Page: nugget report {run.directory}")
         if progress.stopped is not None:
             typer.echo(progress.stopped)
         if not ended:

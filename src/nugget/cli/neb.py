@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._console import emit, facts, given
+from nugget.cli._console import emit, facts, given, show_verdict
 from nugget.cli.md import read_start, run_config
 from nugget.errors import NuggetError
 
@@ -58,6 +58,8 @@ def neb(
     from nugget.onthefly.run_directory import read_engine_check
     from nugget.onthefly.run_settings import NEBConfig
     from nugget.report.figures import draw_path
+    from nugget.report.onthefly_runs import read_path
+    from nugget.report.run_verdicts import path_verdict
 
     chosen = given(
         images=images, fmax=fmax, max_force_error=max_force_error, max_calls=max_calls,
@@ -76,8 +78,9 @@ def neb(
     result = run.run(None if json else typer.echo)
     draw_path(result, run.directory / "path.png")
     report = {**report_of(result), "engine_check": read_engine_check(run.directory)}
+    verdict = path_verdict(read_path(run.directory))
     if json:
-        emit({"directory": run.directory, **report})
+        emit({"directory": run.directory, **report, "verdict": verdict.to_dict()})
     else:
         rows: list[tuple[str, object]] = [
             ("barrier", f"{report['barrier']:.4f} ± {report['error']:.4f} eV"),
@@ -90,5 +93,7 @@ def neb(
         if result.imaginary is not None:
             rows.append(("imaginary modes", f"{result.imaginary} (model)"))
         facts(f"Path {report['reason']}: {run.directory}", rows)
+        show_verdict(verdict)
+        typer.echo(f"Page: nugget report {run.directory}")
     if not result.converged:
         raise typer.Exit(1)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nugget.cli import _options as opt
-from nugget.cli._console import emit, facts, given, graceful_stop, setting, table
+from nugget.cli._console import (
+    emit,
+    facts,
+    given,
+    graceful_stop,
+    setting,
+    show_verdict,
+    table,
+)
 from nugget.display import counted, duration
 from nugget.errors import NuggetError
 
@@ -79,6 +87,7 @@ def search(
     """
     from nugget import set_threads
     from nugget.report.digest import search_summary
+    from nugget.report.search_verdict import read_search_verdict
     from nugget.search.search import Search
 
     files = given(reference=reference, start=start, learn=learn)
@@ -127,10 +136,12 @@ def search(
     result = follow(running, budget, live, quiet=json, stop_when=stop_when)
     summary = search_summary(running, result)
     draw_hull(summary)
+    verdict = read_search_verdict(running.store.directory)
     if json:
-        emit(summary)
+        emit({**summary, "verdict": verdict.to_dict()})
     else:
         show(summary, broken_off=result is None)
+        show_verdict(verdict)
     if result is None or result.interrupted:
         raise typer.Exit(INTERRUPTED)
     if result.best is None:

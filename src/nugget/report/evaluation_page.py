@@ -16,6 +16,7 @@ from nugget.potential.validation import component_elements, element_errors, grou
 from nugget.report.digest import fixed
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
+from nugget.report.run_verdicts import model_verdict
 
 if TYPE_CHECKING:
     from nugget.calibration import Components, Residuals
@@ -129,17 +130,21 @@ _UNITS = {"force": ("forces", "eV/Å"), "stress": ("stress", "eV/Å³")}
 _GROUPS = {"formula": "composition", "kind": "kind of structure", "size": "number of atoms"}
 
 
-def evaluation_page(evaluation: Evaluation, title: str, command: str = "") -> str:
+def evaluation_page(evaluation: Evaluation, title: str, command: str = "", data: str = "") -> str:
     """The page as HTML."""
     shown = Rows(evaluation)
     plots = [_parity(evaluation, shown)]
     plots += [_component_parity(evaluation, kind, shown) for kind in evaluation.parts]
     facts = evaluation.potential.contents().facts
+    judged = model_verdict(
+        title, data or "test.extxyz", evaluation.energies, evaluation.parts, facts
+    )
     parts: list[Section] = [
+        sections.verdict(judged.to_dict()),
         _figures(evaluation),
         *(sections.side_by_side(*plots[k : k + 2]) for k in range(0, len(plots), 2)),
         sections.side_by_side(_calibration(evaluation), _scores(evaluation)),
-        _sigma(evaluation),
+        sections.side_by_side(_sigma(evaluation), _residuals(evaluation)),
         *shown.galleries(),
         *_groups(evaluation),
         sections.table(["", "value"], list(facts.items()), title="The model", folded=True),
@@ -275,6 +280,17 @@ def _sigma(evaluation: Evaluation) -> Section:
         colors=["atoms"],
         caption="If σ is calibrated, two thirds of the points lie below the diagonal, and the root "
         "mean square of the errors follows it.",
+    )  # fmt: skip
+
+
+def _residuals(evaluation: Evaluation) -> Section:
+    """Errors against labels, which show systematic errors that a parity plot hides."""
+    return sections.plot(
+        "structures", [sections.level(0.0), sections.points("true", "error", error="sigma")],
+        title="Residuals", x=sections.axis("label, eV/atom"), colors=["atoms", "composition"],
+        y=sections.axis("prediction − label, meV/atom", robust=True),
+        axes=["true", "error", "std", "atoms", "force", "number"],
+        caption="Bars are σ. Trends show errors that depend on the energy or the size.",
     )  # fmt: skip
 
 

@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import ase.io
 import numpy as np
 from ase import Atoms
 
 from nugget import __version__
 from nugget.display import counted
-from nugget.engines.outcome import Outcome
 from nugget.numerics.arrays import Floats, Ints
-from nugget.onthefly.molecular_dynamics import CHECKPOINT, file_names
-from nugget.onthefly.run_directory import CALLS, read_checkpoint, read_outcomes, read_run
-from nugget.onthefly.run_settings import MDConfig
 from nugget.report.digest import fixed
+from nugget.report.onthefly_runs import Dynamics, read_dynamics
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
-
-TRAJECTORY, LOG = file_names(0)  # the first replica is shown
-_LOGGED = ("step", "time", "temperature", "potential", "kinetic", "volume", "std", "calls")
-
-
-@dataclass(frozen=True, eq=False)
-class Dynamics:
-    """A run of `nugget md` as read from its directory."""
-
-    directory: Path
-    config: MDConfig
-    start: Atoms
-    log: dict[str, Floats]  # by the names of _LOGGED; time in fs
-    calls: list[dict[str, Any]]  # fields of `Call` and the step, up to the last checkpoint
-    outcomes: list[Outcome]  # results of the engine in the same order
-
-    @property
-    def step(self) -> int:
-        return int(self.log["step"][-1]) if len(self.log["step"]) else 0
-
-    @property
-    def call_times(self) -> list[float]:
-        """Times of the evaluations, ps."""
-        return [1e-3 * call["step"] * self.config.dt for call in self.calls]
-
-    def frames(self, steps: Sequence[int]) -> Iterator[tuple[int, Atoms]]:
-        """Frames of the trajectory at these steps."""
-        path, wanted = self.directory / TRAJECTORY, set(steps)
-        if not path.exists():
-            return
-        try:
-            for atoms in ase.io.iread(path, format="extxyz"):
-                if (step := int(atoms.info.get("step", -1))) in wanted:
-                    yield step, atoms
-        except (OSError, ValueError, KeyError, IndexError, StopIteration):
-            return  # the last frame is incomplete
-
-
-def read_dynamics(directory: Path) -> Dynamics:
-    """Read a run of `nugget md`, finished or not; nothing is written."""
-    settings, (start,) = read_run(directory, "md")
-    saved = read_checkpoint(directory / CHECKPOINT) or {}
-    config, log = MDConfig.model_validate(settings), _read_log(directory / LOG)
-    outcomes = read_outcomes(directory / CALLS)
-    return Dynamics(directory, config, start, log, saved.get("calls", []), outcomes)
-
-
-def _read_log(path: Path) -> dict[str, Floats]:
-    """Complete lines of the log."""
-    rows = []
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    for line in text[: text.rfind("\n") + 1].splitlines():
-        words = line.split()
-        if line.startswith("#") or len(words) < len(_LOGGED):
-            continue
-        try:
-            rows.append([float(word) for word in words[: len(_LOGGED)]])
-        except ValueError:
-            continue
-    table = np.array(rows).reshape(-1, len(_LOGGED))
-    return {name: table[:, k] for k, name in enumerate(_LOGGED)}
-
+from nugget.report.run_verdicts import drift_of, md_verdict
+from nugget.report.trajectory import mean_square_displacement, radial_distribution
 
 _ROWS = 1500  # of a plot
 _FRAMES = 150  # of the film
@@ -106,9 +39,12 @@ def md_page(directory: Path) -> str:
         target += f", the first of {len(config.temperatures)} replicas"
     done = run.step >= config.steps - config.every
     parts = [
+        sections.verdict(md_verdict(run).to_dict()),
         _figures(run),
         sections.film(list(frames.values()), title="Trajectory", values=_VALUES),
         sections.side_by_side(_energy(run), _temperature(run)),
+        *_drift(run),
+        *_distributions(run),
         sections.side_by_side(_certainty(run), _number_of_calls(run)),
         sections.side_by_side(_answers(run), _when(run)),
         *_volume(run),
@@ -119,7 +55,7 @@ def md_page(directory: Path) -> str:
     return page(
         run.start.get_chemical_formula(), parts, structures=structures, data=data,
         subtitle=f"dynamics ({config.ensemble}, {target}) with {config.engine.name}, {directory}",
-        badge=("finished", "good") if done else ("not finished", "busy"),
+        badge=("finished", "good") if done else ("not finished", "busy"), inspector=False,
         footer=f"nugget {__version__}",
     )  # fmt: skip
 
@@ -207,7 +143,8 @@ def _figures(run: Dynamics) -> Section:
         ("share of steps", f"{len(calls) / max(run.step, 1):.1%}", "with an evaluation"),
     ]
     if len(half):
-        items.append(("temperature", f"{half.mean():.0f} K", "mean of the second half"))
+        value = f"{half.mean():.0f} ± {half.std():.0f} K"
+        items.append(("temperature", value, "mean and fluctuation in the second half"))
     if audits:
         within = float(np.mean([call["within"] for call in audits]))
         rms = float(np.mean([call["rms"] for call in audits]))
@@ -220,15 +157,58 @@ def _figures(run: Dynamics) -> Section:
 def _energy(run: Dynamics) -> Section:
     layers = [sections.points("time", "potential")]
     caption = "Energy of the model. Click a point to see the frame."
-    if run.config.ensemble == "nve":
-        total = run.log["potential"] + run.log["kinetic"]
-        if len(total) > 1:
-            drift = 1e3 * (total[-1] - total[0]) / len(run.start)
-            caption += f" The total energy has drifted by {fixed(drift, 2, plus=True)} meV/atom."
     return sections.plot(
         "frames", layers, title="Potential energy", x=_TIME, caption=caption,
         y=sections.axis("eV above the lowest", relative=True), colors=["temperature"],
     )  # fmt: skip
+
+
+def _drift(run: Dynamics) -> list[Section]:
+    """The total energy, which dynamics without a thermostat should keep."""
+    if (drift := drift_of(run)) is None:
+        return []
+    total, time = run.log["potential"] + run.log["kinetic"], 1e-3 * run.log["time"]
+    some = np.linspace(0, len(total) - 1, min(len(total), _ROWS)).astype(int)
+    values, ends = 1e3 * (total - total[0]) / len(run.start), time[[0, -1]]
+    curves = [
+        sections.curve("total energy", time[some], values[some]),
+        sections.curve("linear fit", ends, np.polyval(np.polyfit(time, values, 1), ends)),
+    ]
+    slope = fixed(drift, 2, plus=True)
+    return [
+        sections.plot(
+            "", curves, title="Drift of the energy", x=_TIME, y=sections.axis("meV/atom"),
+            caption=f"The line has a slope of {slope} meV/atom per ps.",
+        )
+    ]  # fmt: skip
+
+
+def _distributions(run: Dynamics) -> list[Section]:
+    """Distances and displacements in the frames of the second half and of the whole run."""
+    steps = run.log["step"].astype(int)
+    most = max(2, min(_FRAMES, _ATOMS // max(len(run.start), 1)))
+    some = np.unique(np.linspace(0, max(len(steps) - 1, 0), most).astype(int))
+    frames = list(run.frames(steps[some].tolist() if len(steps) else []))
+    if len(frames) < 2:
+        return []
+    images = [atoms for _, atoms in frames]
+    r, g = radial_distribution(images[len(images) // 2 :])
+    what = "g(r)" if run.start.pbc.all() else "pairs per Å and atom"
+    rdf = sections.plot(
+        "", [sections.curve(name, r, values) for name, values in g.items()],
+        title="Radial distribution", x=sections.axis("distance, Å"),
+        y=sections.axis(what, limits=(0, None)), caption="Second half of the run.",
+    )  # fmt: skip
+    time = [1e-3 * step * run.config.dt for step, _ in frames]
+    lag = np.array(time) - time[0]
+    moved = mean_square_displacement(images)
+    msd = sections.plot(
+        "", [sections.curve(name, lag, values) for name, values in moved.items()],
+        title="Mean square displacement", x=_TIME, y=sections.axis("Å²", limits=(0, None)),
+        caption="From the first frame, without the motion of the centre of mass. Atoms are "
+        "followed across the boundaries of the cell from frame to frame.",
+    )  # fmt: skip
+    return [sections.side_by_side(rdf, msd)]
 
 
 def _temperature(run: Dynamics) -> Section:

@@ -41,6 +41,7 @@ COUNT = 8
 
 #: Symmetry is determined for structures of at most this many atoms.
 MAX_SYMMETRY_ATOMS = 150
+_LETTERS = {"energy": "E", "enthalpy": "H"}
 _CONVERGED = 0.05  # eV/Å, the threshold of the final relaxation
 
 
@@ -196,7 +197,8 @@ class Gallery:
         items = []
         for k, one in enumerate(low, start=1):
             number, facts = self._number(one, rows, model), self._facts(one, low, quick)
-            items.append(sections.item(number, f"{k}. {_origin(one)}", facts))
+            name = f", {one.atoms.get_chemical_formula()}" if self.goal.hull is not None else ""
+            items.append(sections.item(number, f"{k}. {_origin(one)}{name}", facts))
         caption = (
             "Structures “from” an evaluation were relaxed with the engine; the others are shown as "
             "evaluated. fmax is the largest force on a free atom."
@@ -233,7 +235,8 @@ class Gallery:
         return model is None or "std" in self.structures.frames[number].get("values", {})
 
     def _facts(self, one: Low, low: Sequence[Low], quick: bool) -> list[tuple[str, str]]:
-        facts = [("E", f"{fixed(one.value)} {self.goal.unit}")]
+        label = "above the hull" if self.goal.hull is not None else _LETTERS[self.goal.quantity]
+        facts = [(label, f"{fixed(one.value)} {self.goal.unit}")]
         if one is not low[0]:
             facts.append(("gap", f"+{one.value - low[0].value:.4f} {self.goal.unit}"))
         if quick:

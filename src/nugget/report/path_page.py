@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,43 +12,13 @@ from ase.geometry import find_mic
 
 from nugget import __version__
 from nugget.engines.outcome import Outcome
-from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
-from nugget.onthefly.reaction_path import PATH, RESULT
-from nugget.onthefly.run_directory import CALLS, read_outcomes, read_run
-from nugget.onthefly.run_settings import NEBConfig
 from nugget.report.digest import fixed
+from nugget.report.onthefly_runs import ReactionPath, read_path
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
-from nugget.storage.files import read_sealed
+from nugget.report.run_verdicts import path_verdict
 from nugget.structures.geometry import largest_force
-from nugget.structures.io import read_images
-
-
-@dataclass(frozen=True, eq=False)
-class ReactionPath:
-    """A run of `nugget neb` as read from its directory."""
-
-    directory: Path
-    config: NEBConfig
-    ends: list[Atoms]
-    images: list[Atoms]  # with energies and σ of the model; empty before the end
-    outcomes: list[Outcome]
-    result: dict[str, Any] | None
-
-
-def read_path(directory: Path) -> ReactionPath:
-    """Read a run of `nugget neb`, finished or not; nothing is written."""
-    settings, ends = read_run(directory, "neb")
-    path = directory / PATH
-    try:
-        result = read_sealed(directory / RESULT, "continue the run")
-    except (FileNotFoundError, NuggetError):  # an older or unfinished run
-        result = None
-    config, images = NEBConfig.model_validate(settings), read_images(path) if path.exists() else []
-    outcomes = read_outcomes(directory / CALLS)
-    return ReactionPath(directory, config, ends, images, outcomes, result)
-
 
 _SAME = 1e-3  # Å; an evaluation this close belongs to an image
 _VALUES = {"force σ": "σ of the force, eV/Å", "moved": "distance from the start, Å"}
@@ -61,12 +30,12 @@ def path_page(directory: Path) -> str:
     structures = Structures()
     calls = _calls_data(run, structures)
     config, result = run.config, run.result
-    parts = [_figures(run)]
+    parts = [sections.verdict(path_verdict(run).to_dict()), _figures(run)]
     data = [calls]
     if run.images:
         shown = _Images(run, structures)
         data.insert(0, shown.data())
-        parts += [shown.profile(), shown.gallery(), shown.film()]
+        parts += [sections.side_by_side(shown.profile(), shown.film()), shown.gallery()]
         parts.append(sections.side_by_side(_certainty(run), _calls(run)))
         parts.append(shown.table())
     else:
@@ -83,7 +52,7 @@ def path_page(directory: Path) -> str:
     return page(
         run.ends[0].get_chemical_formula(), parts, structures=structures, data=data, badge=badge,
         subtitle=f"reaction path with {config.engine.name}, {directory}",
-        footer=f"nugget {__version__}",
+        footer=f"nugget {__version__}", inspector=not run.images,
     )  # fmt: skip
 
 
@@ -181,7 +150,7 @@ def _figures(run: ReactionPath) -> Section:
 
 def _number(value: Any) -> str:
     is_number = isinstance(value, int | float) and np.isfinite(value)
-    return f"{value:.4f}" if is_number else "–"
+    return fixed(value) if is_number else "–"
 
 
 def _certainty(run: ReactionPath) -> Section:

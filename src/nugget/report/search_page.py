@@ -18,6 +18,8 @@ from nugget.report.page import Data, Structures, as_html, column, page_spec
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
 from nugget.report.search_sections import NAME, Evaluations, StructureMap
+from nugget.report.search_verdict import SearchFacts, search_verdict
+from nugget.report.verdict import Verdict
 from nugget.search.knowledge import read_knowledge
 from nugget.search.record import PolishStep, Record
 from nugget.search.search_settings import Config, make_config, toml_value, write_config
@@ -96,7 +98,7 @@ class SearchPage:
         self.directory, self.trust, self.live = directory, trust, live
         self.config = self.reader.config()
         self.goal = make_goal(self.config.system)
-        problem = make_system(self.config.system, directory)
+        problem = self._problem = make_system(self.config.system, directory)
         # The descriptor does not need the mean function, which may be untrusted code.
         plain = self.config.model.model_copy(update={"baseline": "none", "baseline_options": {}})
         self.map = StructureMap(make_potential(plain, problem, 0, directory).descriptor)
@@ -104,6 +106,7 @@ class SearchPage:
         self.evaluations = Evaluations(self.goal, self.structures)
         self.steps: list[PolishStep] = []
         self.gallery = Gallery(self.structures, self.goal)
+        self.films = built.RelaxationFilms(self.structures)
         self._lowest = Lowest(self.goal)
         self.rediscoveries = RediscoveryCounter(self._learned(problem))
         self.state = State()
@@ -193,17 +196,33 @@ class SearchPage:
         rows = self.evaluations.rows
         sure = self.rediscoveries.confidence()
         return [
+            parts.verdict(self.verdict().to_dict()),
             built.figures(records, steps, self._low, goal, sure, self.budget),
             *([hull_so_far(goal.hull)] if self.live and goal.hull is not None else []),
             self.gallery.section(self._low, rows, self._model, self._no_model, self._running),
-            built.energies(goal),
-            built.expectations(goal),
+            parts.heading("Search"),
+            parts.side_by_side(built.energies(goal), built.ladder(self._low, goal)),
             built.landscape(),
             built.spent(records, steps, make_goal(self.config.system)),
+            parts.heading("Trust"),
+            built.expectations(goal),
             built.failed(records, steps, rows),
+            parts.heading("Structures"),
+            self.films.section(records, steps, self._low),
             parts.rows(NAME, title="All evaluations"),
+            parts.heading("Provenance"),
             *self._constant,
         ]
+
+    def verdict(self) -> Verdict:
+        """The verdict about the search so far."""
+        counts = self._problem.counts_rediscoveries
+        sure = self.rediscoveries.confidence() if counts else None
+        facts = SearchFacts.of(
+            self.directory, self.config, self.goal, self.records, self.steps, self._low, sure,
+            self.state, self.reader.checks(),
+        )  # fmt: skip
+        return search_verdict(facts)
 
     def _command(self) -> Section:
         line = as_line(command(self.config, self.directory))
@@ -242,13 +261,13 @@ class SearchPage:
     def spec(self, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The page as plain data; see `page_spec` for `live`. A hull follows the key figures."""
         badge, subtitle = self.badge_and_subtitle()
-        first, *rest = self.sections()
+        verdict, first, *rest = self.sections()
         hull_data, hull_sections = hull_parts(
             self.directory, self.records, self.steps, self.structures, bool(live)
         )
         now = time.strftime("%Y-%m-%d %H:%M")
         return page_spec(
-            self.title, [first, *hull_sections, *rest], structures=self.structures,
+            self.title, [verdict, first, *hull_sections, *rest], structures=self.structures,
             data=[self.data(), *hull_data], badge=badge, subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip

@@ -17,13 +17,16 @@ from nugget.report.minima import AtomModel, Low
 from nugget.report.page import Data, Structures, column
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
-from nugget.search.record import PolishStep, Record
+from nugget.search.record import PolishStep, Record, energy_of
 from nugget.search.stop import Confidence
 from nugget.search.store import State
 from nugget.structures.geometry import force_lengths
 from nugget.systems.goal import Goal
 
 NAME = "evaluations"
+
+#: Differences below this value are drawn at the foot of logarithmic axes, in the goal's unit.
+FLOOR = 1e-3
 
 
 class Evaluations:
@@ -190,7 +193,7 @@ def figures(
         note = f"rms of the last {recent.count}; 1 is calibrated"
         items.append(("error/σ", f"{recent.z:.2f}", note))
     kinds = failures(records)
-    items.append(("failures", str(sum(kinds.values())), failure_counts(kinds) if kinds else "none"))
+    items.append(("failures", str(sum(kinds.values())), failure_counts(kinds) if kinds else ""))
     return parts.figures(items)
 
 
@@ -208,14 +211,63 @@ def energies(goal: Goal) -> Section:
             parts.line("number", "value", "lowest so far", "min", steps=True),
         ],
         title="The search",
-        x=parts.axis("evaluation"),
-        y=parts.axis(f"{_difference(goal)} ({goal.unit})", relative=True, robust=True),
+        x=parts.axis("evaluation", integer=True),
+        y=parts.axis(
+            f"{_difference(goal)} ({goal.unit})", scale="log", relative=True, robust=True,
+            floor=FLOOR,
+        ),
         colors=["generator", "purpose"],
         caption="Every evaluation; paler marks at the upper edge lie above the plotted range. "
         "The purpose of an evaluation is start (before the first model), improve (to find a lower "
         "structure) or explore (to learn about dissimilar structures). Click a point to see its "
         "structure; drag a rectangle to zoom in, double-click to zoom out.",
     )  # fmt: skip
+
+
+def ladder(low: Sequence[Low], goal: Goal) -> Section:
+    """The energies of the lowest distinct structures, one step each."""
+    above = [1e3 * (one.value - low[0].value) for one in low]
+    unit = "meV" if goal.unit == "eV" else "meV/atom"
+    steps = [parts.curve("", [k + 0.6, k + 1.4], [v, v]) for k, v in enumerate(above)]
+    layers = [{**step, "plain": True} for step in steps]
+    return parts.plot(
+        "", layers, title="Energy ladder", x=parts.axis("structure", integer=True),
+        y=parts.axis(f"above the lowest ({unit})"),
+        caption="The lowest distinct structures in the order of their energies.",
+    )  # fmt: skip
+
+
+class RelaxationFilms:
+    """The final relaxation of the lowest structure as a film; structures are added once."""
+
+    def __init__(self, structures: Structures) -> None:
+        self.structures = structures
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def section(
+        self, records: Sequence[Record], steps: Sequence[PolishStep], low: Sequence[Low]
+    ) -> Section:
+        """The first of the lowest structures that was relaxed, from its evaluation to its end."""
+        chosen = next((one.start for one in low if one.polished and one.start >= 0), None)
+        if chosen is None:
+            return parts.text("No structure has been relaxed yet.", title="Final relaxation")
+        path = [step for step in steps if step.start == chosen and step.ok]
+        images = [(0, r.atoms) for r in records if r.iteration == chosen and r.ok]
+        images += [(step.step, step.atoms) for step in path]
+        numbers = [self._number(chosen, step, atoms) for step, atoms in images]
+        return parts.film(
+            numbers, title="Final relaxation",
+            caption=f"The final relaxation that began at evaluation {chosen + 1}.",
+        )  # fmt: skip
+
+    def _number(self, start: int, step: int, atoms: Atoms) -> int:
+        if (start, step) not in self._numbers:
+            force = force_lengths(atoms)
+            values = {} if force is None else {"force": force}
+            label = f"relaxing evaluation {start + 1}, step {step}"
+            number = self.structures.add(atoms, label, values, energy_of(atoms))
+            self._numbers[start, step] = number
+        return self._numbers[start, step]
 
 
 def expectations(goal: Goal) -> Section:
@@ -257,6 +309,7 @@ def landscape() -> Section:
         x=parts.axis("first principal component", robust=True),
         y=parts.axis("second principal component", robust=True),
         colors=["value", "number", "generator"],
+        axes=["map_x", "map_y", "number", "value", "expected", "std", "z", "fmax"],
         caption="Two principal components of the mean descriptor of the atoms. Similar structures "
         "lie close together.",
     )

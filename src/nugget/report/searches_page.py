@@ -23,6 +23,7 @@ from nugget.report.digest import fixed, informed
 from nugget.report.minima import Low, Lowest, symmetry
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
+from nugget.report.run_verdicts import campaign_verdict
 from nugget.search.search_settings import Config
 from nugget.search.store import Reader, State
 from nugget.systems.goal import Goal
@@ -30,6 +31,8 @@ from nugget.systems.system_settings import make_goal
 
 #: Energies this close count as equal (eV, or eV/atom for crystals) if the bonds are the same.
 CLOSE = 0.05
+
+_FLOOR = 1e-4  # eV; smaller differences stand at the foot of logarithmic axes
 
 #: Bands of more curves than this cannot be distinguished.
 _BANDS = 2
@@ -111,7 +114,7 @@ def _best_so_far(
 ) -> Section:
     """Best so far: the median of each group, with the interquartile range of one or two groups."""
     has_bands = len(groups) <= _BANDS and any(len(courses) > 1 for courses in groups.values())
-    curves, early = [], [CLOSE]
+    curves = []
     for name, courses in groups.items():
         last = max(course.evaluations for course in courses)
         if not last:
@@ -127,10 +130,9 @@ def _best_so_far(
         x = list(range(1, last + 1))
         low_side, high_side = (lower, upper) if has_bands else (None, None)
         curves.append(sections.curve(name, x, median, low_side, high_side, steps=True))
-        early.append(max((v for v in median[last // 10 :] if v is not None), default=0.0))
     return sections.plot(
         "", curves, title="Best so far", x=sections.axis("evaluations"),
-        y=sections.axis(f"above the lowest of all, {unit}", limits=(0, 1.2 * max(early))),
+        y=sections.axis(f"above the lowest of all, {unit}", scale="log", floor=_FLOOR),
         caption=caption,
     )  # fmt: skip
 
@@ -420,7 +422,8 @@ def campaign_page(searches: CampaignSearches, pages: Mapping[Path, str] | None =
         for m in searches.members
     ]
     groups = grouped(searches.rows)
-    parts = [_campaign_figures(searches)]
+    judged = campaign_verdict(campaign, searches.rows, searches.unit)
+    parts = [sections.verdict(judged.to_dict()), _campaign_figures(searches)]
     if searches.has_reference:
         parts += [_success(groups), _settings_table(groups)]
     parts += [_progress(searches), _best(searches)]
@@ -543,7 +546,7 @@ def _found(row: Row | None) -> str:
 def _best(searches: CampaignSearches) -> Section:
     low = searches.lowest() or 0.0
     above = [c.best.value - low for c in searches.courses.values() if c.best is not None]
-    high = max(1.05 * max(above, default=0.0), 2 * CLOSE)
+    high = max(1.05 * max(above, default=0.0), 10 * _FLOOR)
     unit = searches.unit
     return sections.plot(
         "searches", [sections.points("to_best", "above")], title="Every search",

@@ -19,7 +19,7 @@ from ase.data.colors import jmol_colors
 from numpy.typing import ArrayLike
 
 from nugget.report.page.sections import Section
-from nugget.structures.geometry import RADII
+from nugget.structures.geometry import RADII, free_mask
 
 
 def plain(value: Any) -> Any:
@@ -121,6 +121,8 @@ class Structures:
             frame["cell"] = np.round(_finite(atoms.cell.array.ravel(), 1e5), 6).tolist()
         if atoms.pbc.any():
             frame["pbc"] = [int(one) for one in atoms.pbc]
+        if kinds := _kinds(atoms):
+            frame["kinds"] = kinds
         if label:
             frame["label"] = label
         if energy is not None:
@@ -134,6 +136,17 @@ class Structures:
     def spec(self) -> dict[str, Any]:
         elements = {z: _element(z) for z in sorted(self._elements)}
         return {"elements": elements, "frames": self.frames}
+
+
+def _kinds(atoms: Atoms) -> str:
+    """Per atom 0 free, 1 fixed, 2 adsorbed (free, and above the fixed atoms of a slab, tag 0)."""
+    free = free_mask(atoms).any(axis=1)
+    if free.all():
+        return ""
+    kinds = np.where(free, 0, 1)
+    if atoms.has("tags"):
+        kinds[free & (atoms.get_tags() <= 0)] = 2
+    return "".join(map(str, kinds))
 
 
 def _element(z: int) -> dict[str, Any]:
@@ -157,8 +170,8 @@ def _packed(values: ArrayLike, kind: type) -> str:
 #: Scripts in the order of concatenation; each may use the ones before it.
 SCRIPTS = (
     "dom", "colors", "store", "scale", "marks", "legend", "plot", "plot_input", "geometry",
-    "viewer", "viewer_input", "files", "inspector", "sections", "structure_sections",
-    "live", "main",
+    "measure", "viewer", "viewer_input", "files", "export", "inspector", "sections", "verdict",
+    "structure_sections", "live", "main",
 )  # fmt: skip
 
 
@@ -172,10 +185,11 @@ def page_spec(
 ) -> dict[str, Any]:
     """A page as plain data.
 
-    `more` is any of `subtitle`, `footer`, `badge`, `live` and `bare`. `badge` is a word beside the
-    title and its kind (good, busy, bad or plain). `live` is for served pages and holds the
-    `address` that answers with the current page, its `session` and `revision`. A `bare` page has
-    neither header nor inspector and is meant for a frame.
+    `more` is any of `subtitle`, `footer`, `badge`, `live`, `bare` and `inspector`. `badge` is a
+    word beside the title and its kind (good, busy, bad or plain). `live` is for served pages and
+    holds the `address` that answers with the current page, its `session` and `revision`. A `bare`
+    page has neither header nor inspector and is meant for a frame. With `inspector=False` the film
+    of the page shows what is selected.
     """
     frame = {"subtitle": "", "badge": None, "footer": "", "live": None, "bare": False, **more}
     return {

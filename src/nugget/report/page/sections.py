@@ -33,6 +33,16 @@ def figures(items: Sequence[tuple[str, str, str]], title: str = "") -> Section:
     return _section("figures", title=title, items=[list(one) for one in items])
 
 
+def verdict(data: Section) -> Section:
+    """A verdict as plain data (`Verdict.to_dict`): sentences, badges, uses, methods."""
+    return _section("verdict", title="Verdict", **data)
+
+
+def heading(name: str) -> Section:
+    """The beginning of a group of sections, which the navigation of the page leads to."""
+    return _section("heading", name=name)
+
+
 # --------------------------------------------------------------------------- plots
 
 
@@ -73,11 +83,12 @@ def diagonal() -> Section:
 
 
 def axis(label: str = "", scale: Literal["linear", "log"] = "linear", **more: Any) -> Section:
-    """An axis; `more` is relative, limits and robust.
+    """An axis; `more` is relative, limits, robust, floor and integer.
 
     With `relative`, values are relative to the lowest one, or to the lowest one of the column of
     that name. `limits` are two numbers or None. With `robust`, a few outliers do not stretch the
-    axis.
+    axis. `floor` is the lowest value of a logarithmic axis, which readers may make linear; smaller
+    values stand there. With `integer`, ticks are whole numbers.
     """
     return _given({"label": label, "scale": scale, **more})
 
@@ -88,8 +99,8 @@ def plot(
     """A plot of the rows of `data`, which is empty for plots of curves only.
 
     `colors` are columns that can colour the points: categories get colours and shapes, numbers a
-    colour scale. The reader chooses among several. `more` is x and y (see `axis`) and square, which
-    gives both axes one scale.
+    colour scale. The reader chooses among several. `more` is x and y (see `axis`), square, which
+    gives both axes one scale, and axes, the columns that readers may choose for x and y.
     """
     return _section("plot", data=data, layers=list(layers), colors=list(colors), **more)
 

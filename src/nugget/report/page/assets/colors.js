@@ -1,7 +1,7 @@
 // Colours: Okabe and Ito's for words, viridis for numbers, the page's own for lines and text.
 
-const WORDS_LIGHT = ["#0072b2", "#d55e00", "#009e73", "#b0578d", "#b07d00", "#3a9bd1", "#5b5b5b", "#8c6bb1"];
-const WORDS_DARK = ["#56a8e0", "#f0803c", "#2fc59a", "#e08fbd", "#e6b035", "#8fd0f5", "#b5b5b5", "#b9a0e0"];
+const WORDS_LIGHT = ["#0072b2", "#d55e00", "#009e73", "#b0578d", "#b07d00", "#5b5b5b", "#7a4fbf", "#00939b", "#8c2d04", "#6a8a00"];
+const WORDS_DARK = ["#56a8e0", "#f0803c", "#2fc59a", "#e08fbd", "#e6b035", "#b5b5b5", "#b99af0", "#5fd7dc", "#d98a6a", "#b6d14a"];
 const SHAPES = ["circle", "square", "diamond", "up", "down"];
 const VIRIDIS = [
   [68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141],

@@ -37,6 +37,19 @@ function formatCell(value, digits) {
   return typeof value === "number" ? formatNumber(value, digits) : String(value ?? "–");
 }
 
+// Formulas with their numbers as indices: Au20 as Au₂₀.
+function formulaText(text) {
+  return String(text).replaceAll(/(?<![\w\-./=])(?:[A-Z][a-z]?\d*)+(?![\w\-./=])/g, (word) =>
+    word.replaceAll(/(?<=[A-Za-z])\d+/g, (n) => [...n].map((c) => "₀₁₂₃₄₅₆₇₈₉"[c]).join("")));
+}
+
+// Facts; the letters and numbers of point groups are indices.
+function factLine([label, value]) {
+  const dd = label === "point group" && value.length > 1
+    ? el("dd", {}, value[0], el("sub", { text: value.slice(1) })) : el("dd", { text: value });
+  return el("div", {}, el("dt", { text: label }), dd);
+}
+
 function clamp(value, low, high) {
   return Math.min(Math.max(value, low), high);
 }

@@ -1,7 +1,11 @@
 // Files to download: extended xyz and CIF, made from what the page holds.
 
 function save(name, text, type = "text/plain") {
-  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  saveBlob(name, new Blob([text], { type: `${type};charset=utf-8` }));
+}
+
+function saveBlob(name, blob) {
+  const address = URL.createObjectURL(blob);
   const link = el("a", { href: address, download: name.replaceAll(/[^\w.+-]+/g, "_") });
   document.body.append(link);
   link.click();
@@ -27,8 +31,8 @@ function asXyz(frame) {
   return `${lines.join("\n")}\n`;
 }
 
-// Without symmetry (P1); what is not periodic is put into a box with 6 Å of vacuum.
-function asCif(frame, title) {
+// The cell and the positions in it; what has no cell is put into a box with 6 Å of vacuum.
+function boxed(frame) {
   const { numbers, positions } = frame;
   let cell = frame.cell, shift = [0, 0, 0];
   const whole = cell && inverted(cell);
@@ -40,6 +44,12 @@ function asCif(frame, title) {
     });
     cell = side.map((s, i) => [0, 1, 2].map((k) => (k === i ? s : 0)));
   }
+  return { cell, numbers, moved: positions.map((v, k) => v + shift[k % 3]) };
+}
+
+// Without symmetry (P1).
+function asCif(frame, title) {
+  const { cell, numbers, moved } = boxed(frame);
   const inverse = inverted(cell);
   const length = cell.map((v) => Math.hypot(...v));
   const angle = (a, b) => (Math.acos(cell[a].reduce((sum, v, i) => sum + v * cell[b][i], 0) / length[a] / length[b]) * 180) / Math.PI;
@@ -51,7 +61,6 @@ function asCif(frame, title) {
     "loop_", "_symmetry_equiv_pos_as_xyz", "'x, y, z'",
     "loop_", "_atom_site_label", "_atom_site_type_symbol", "_atom_site_fract_x", "_atom_site_fract_y", "_atom_site_fract_z", "_atom_site_occupancy",
   ];
-  const moved = positions.map((v, k) => v + shift[k % 3]);
   numbers.forEach((z, k) => {
     const { symbol } = store.elements[z];
     lines.push(`${symbol}${k + 1} ${symbol} ${fractions(inverse, moved, k).map((v) => v.toFixed(6)).join(" ")} 1.0`);
@@ -64,9 +73,28 @@ function downloads(structureOf) {
     const structure = structureOf(), frame = store.frames[structure], title = titleOf(structure);
     if (!frame) return;
     if (kind === "xyz") save(`${title}.xyz`, asXyz(frame), "chemical/x-xyz");
+    else if (kind === "vasp") save(`${title}.vasp`, asPoscar(frame, title));
     else save(`${title}.cif`, asCif(frame, title), "chemical/x-cif");
   };
   return el("div", { class: "downloads" },
     el("button", { type: "button", text: "xyz", title: "Download as extended xyz", "aria-label": "Download as extended xyz", onclick: make("xyz") }),
-    el("button", { type: "button", text: "CIF", title: "Download as CIF", "aria-label": "Download as CIF", onclick: make("cif") }));
+    el("button", { type: "button", text: "CIF", title: "Download as CIF", "aria-label": "Download as CIF", onclick: make("cif") }),
+    el("button", { type: "button", text: "POSCAR", title: "Download as POSCAR", "aria-label": "Download as POSCAR", onclick: make("vasp") }));
+}
+
+// In the order of elements; fixed atoms are marked by selective dynamics.
+function asPoscar(frame, title) {
+  const { cell, numbers, moved } = boxed(frame);
+  const order = [...numbers.keys()].sort((i, j) => numbers[i] - numbers[j] || i - j);
+  const kinds = [...new Set(order.map((k) => numbers[k]))];
+  const lines = [title.replaceAll(/\s+/g, " "), "1.0", ...cell.map((v) => v.map((x) => x.toFixed(8)).join(" ")),
+    kinds.map((z) => store.elements[z].symbol).join(" "),
+    kinds.map((z) => order.filter((k) => numbers[k] === z).length).join(" ")];
+  if (frame.kinds) lines.push("Selective dynamics");
+  lines.push("Cartesian");
+  for (const k of order) {
+    const place = [0, 1, 2].map((i) => moved[3 * k + i].toFixed(6)).join(" ");
+    lines.push(frame.kinds ? `${place} ${frame.kinds[k] === "1" ? "F F F" : "T T T"}` : place);
+  }
+  return `${lines.join("\n")}\n`;
 }

@@ -46,7 +46,7 @@ function crossed(a, b) {
 
 // Atoms to draw: those of the cell, `repeat` times along periodic directions. A crystal gets those on
 // its far faces, too.
-function drawnAtoms(frame, repeat) {
+function drawnAtoms(frame, repeat, faces = true) {
   const { numbers, positions, cell, pbc } = frame;
   const atoms = [];
   const whole = pbc.every(Boolean), inverse = cell && pbc.some(Boolean) ? inverted(cell) : null;
@@ -54,7 +54,7 @@ function drawnAtoms(frame, repeat) {
   for (let k = 0; k < numbers.length; k++) {
     const f = inverse ? fractions(inverse, positions, k) : [0, 0, 0];
     const base = f.map((v, a) => (inverse && pbc[a] ? -Math.floor(v + 0.02) : 0));
-    const ends = counts.map((n, a) => (whole && inverse && f[a] + base[a] < 0.02 ? n + 1 : n));
+    const ends = counts.map((n, a) => (faces && whole && inverse && f[a] + base[a] < 0.02 ? n + 1 : n));
     for (let a = 0; a < ends[0]; a++) for (let b = 0; b < ends[1]; b++) for (let c = 0; c < ends[2]; c++) {
       const move = shifted(cell, [a + base[0], b + base[1], c + base[2]]);
       const [x, y, w] = [0, 1, 2].map((i) => positions[3 * k + i] + move[i]);
@@ -106,24 +106,46 @@ function bondsOf(atoms) {
   return bonds;
 }
 
-// Edges of the cell along periodic directions, as pairs of corners; below a slab, where its atoms end.
+// Atoms of neighbouring cells that are bonded to atoms of the cell, and the number of bonds of each atom.
+function neighbouring(frame) {
+  const base = drawnAtoms(frame, 1, false), { cell, pbc, numbers } = frame;
+  const coordination = new Float32Array(numbers.length);
+  const inverse = cell && pbc.some(Boolean) ? inverted(cell) : null;
+  const all = [...base];
+  if (inverse && numbers.length <= 600) {
+    const reach = pbc.map((p) => (p ? [-1, 0, 1] : [0]));
+    for (const a of reach[0]) for (const b of reach[1]) for (const c of reach[2]) {
+      if (!a && !b && !c) continue;
+      const move = shifted(cell, [a, b, c]);
+      for (const atom of base) all.push({ ...atom, x: atom.x + move[0], y: atom.y + move[1], w: atom.w + move[2], image: true });
+    }
+  }
+  const near = new Set();
+  for (const [i, j] of bondsOf(all)) {
+    for (const [one, other] of [[i, j], [j, i]]) {
+      if (all[one].image) continue;
+      coordination[all[one].k] += 1;
+      if (all[other].image) near.add(other);
+    }
+  }
+  return { coordination, images: [...near].map((k) => all[k]) };
+}
+
+// Edges of the cell; where it is not periodic they reach from the lowest to the highest atom.
 function cellEdges(frame) {
   const { cell, pbc, positions, numbers } = frame;
   const inverse = cell && pbc.some(Boolean) ? inverted(cell) : null;
-  if (!inverse) return [];
-  const lowest = [0, 0, 0];
+  if (!inverse || !numbers.length) return [];
+  const low = [0, 0, 0], high = [1, 1, 1];
   pbc.forEach((periodic, axis) => {
     if (periodic) return;
     const heights = [...numbers.keys()].map((k) => fractions(inverse, positions, k)[axis]);
-    lowest[axis] = Math.min(...heights);
+    low[axis] = Math.min(...heights);
+    high[axis] = Math.max(...heights);
   });
-  const bits = [1, 2, 4].filter((_, axis) => pbc[axis]);
-  const corner = (n) => shifted(cell, lowest.map((v, axis) => v + ((n >> axis) & 1)));
+  const corner = (n) => shifted(cell, low.map((v, axis) => ((n >> axis) & 1 ? high[axis] : v)));
   const edges = [];
-  for (let n = 0; n < 8; n++) {
-    if ([1, 2, 4].some((bit) => n & bit && !bits.includes(bit))) continue;
-    for (const bit of bits) if (!(n & bit)) edges.push([corner(n), corner(n | bit)]);
-  }
+  for (let n = 0; n < 8; n++) for (const bit of [1, 2, 4]) if (!(n & bit)) edges.push([corner(n), corner(n | bit)]);
   return edges;
 }
 

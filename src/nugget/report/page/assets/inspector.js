@@ -1,15 +1,15 @@
 // The structure that is looked at, with its facts: beside the page, or at the foot of a phone.
 
 const itemFacts = new Map(); // facts of structures that stand in galleries
-const valueNames = { element: "element" }; // how numbers per atom are called
+const valueNames = { element: "element", coordination: "coordination", kind: "fixed, free" }; // how numbers per atom are called
 
 function modesOf(frame) {
-  return ["element", ...(frame?.names ?? [])];
+  return ["element", "coordination", ...(frame?.kinds ? ["kind"] : []), ...(frame?.names ?? [])];
 }
 
-function rangeOf(frames, mode) {
-  const all = frames.flatMap((frame) => [...(frame?.values(mode) ?? [])]);
-  return extent(all, true);
+function rangeOf(list, mode) {
+  const all = list.flatMap((viewer) => [...(viewer.valuesOf(mode) ?? [])]);
+  return extent(all, mode !== "coordination");
 }
 
 function modeSwitch(modes, change) {
@@ -25,6 +25,7 @@ function modeSwitch(modes, change) {
 }
 
 function ramp(range, mode) {
+  if (mode === "kind") return kindKey();
   if (!range || mode === "element") return el("div", { class: "ramp-line" });
   const bar = el("span", { class: "ramp" });
   gradientBar(bar);
@@ -40,6 +41,35 @@ function elementKey(frame) {
     key.append(el("span", { class: "entry" }, dot, store.elements[z].symbol));
   }
   return key;
+}
+
+const KINDS = [["free", [86, 152, 208]], ["fixed", [150, 150, 150]], ["adsorbed", [226, 128, 48]]];
+
+function kindKey() {
+  return el("div", { class: "ramp-line quiet" }, KINDS.map(([name, rgb]) => {
+    const dot = el("span", { class: "dot" });
+    dot.style.background = css(rgb);
+    return el("span", { class: "entry" }, dot, name);
+  }));
+}
+
+// Views along axes, without perspective, with images of neighbouring cells; for one or several viewers.
+function viewTools(list, periodic) {
+  const button = (text, title, action) => el("button", { type: "button", text, title, "aria-label": title, onclick: action });
+  const axes = ["a", "b", "c"].map((name, k) => button(periodic ? name : "xyz"[k], `View along ${periodic ? name : "xyz"[k]}`, () => {
+    for (const viewer of list) viewer.along(k);
+  }));
+  const all = (change) => () => {
+    for (const viewer of list) {
+      change(viewer);
+      viewer.build();
+    }
+  };
+  return el("div", { class: "view-tools" }, axes,
+    button("flat", "With or without perspective", all((viewer) => (viewer.flat = !viewer.flat))),
+    periodic ? button("images", "Show or hide atoms of neighbouring cells", all((viewer) => (viewer.images = !viewer.images))) : null,
+    periodic ? button("repeat", "Show more cells", all((viewer) => (viewer.repeat = (viewer.repeat % 3) + 1))) : null,
+    list.length === 1 ? button("PNG", "Save the picture as PNG", () => savePng(list[0].canvas, titleOf(list[0].structure))) : null);
 }
 
 class Inspector {
@@ -73,29 +103,29 @@ class Inspector {
       }
     }
     for (const [label, value] of found ? [] : itemFacts.get(structure) ?? []) {
-      this.facts.append(el("div", {}, el("dt", { text: label }), el("dd", { text: value })));
+      this.facts.append(factLine([label, value]));
     }
     const modes = modesOf(frame);
-    if (modes.join() !== this.modes?.join()) {
-      this.modes = modes;
+    const look = `${modes.join()}|${frame.pbc.join()}`;
+    if (look !== this.look) {
+      this.look = look;
       this.mode = "element";
       const periodic = frame.pbc.some(Boolean);
       this.tools.replaceChildren(...[
         modes.length > 1 ? modeSwitch(modes, (mode) => this.color(mode)) : null,
-        periodic ? el("button", { type: "button", text: "repeat", title: "Show more cells", onclick: () => {
-          this.viewer.repeat = (this.viewer.repeat % 3) + 1;
-          this.viewer.build();
-        } }) : null,
+        viewTools([this.viewer], periodic),
         downloads(() => this.viewer.structure),
       ].filter(Boolean));
     }
     this.color(this.mode);
     if (by) this.node.classList.add("open");
+    // On a phone the plot that was tapped stays above the sheet.
+    if (by?.canvas && by.part && window.innerWidth < 1020) by.canvas.scrollIntoView({ block: "start" });
   }
 
   color(mode) {
     this.mode = this.viewer.mode = mode;
-    this.viewer.range = mode === "element" ? null : rangeOf([this.viewer.frame], mode);
+    this.viewer.range = mode === "element" ? null : rangeOf([this.viewer], mode);
     this.viewer.redraw();
     this.showKey();
   }

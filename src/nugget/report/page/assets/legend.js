@@ -19,6 +19,34 @@ function colorChooser(plot) {
     el("span", { class: "quiet", text: "colour by" }), buttons);
 }
 
+// Logarithmic or linear, columns of the axes, and files.
+function plotTools(plot) {
+  const tools = el("div", { class: "tools plot-tools" });
+  if (plot.yAxis.scale === "log" && plot.yAxis.floor) {
+    const button = el("button", { type: "button", text: "log", "aria-pressed": true, title: "Logarithmic or linear", onclick: () => {
+      plot.yAxis = { ...plot.yAxis, scale: plot.yAxis.scale === "log" ? "linear" : "log" };
+      button.setAttribute("aria-pressed", plot.yAxis.scale === "log");
+      plot.view = null;
+      plot.refresh();
+    } });
+    tools.append(button);
+  }
+  const columns = tableOf(plot.part.data).columns;
+  for (const side of plot.part.axes ? ["x", "y"] : []) {
+    const now = plot.part.layers.find((one) => one.kind === "points")[side];
+    const choice = el("select", { "aria-label": `${side} axis`, onchange: () => plot.chooseAxis(side, choice.value) },
+      plot.part.axes.filter((name) => columns[name]).map((name) => el("option", { value: name, selected: name === now, text: axisName(columns[name], name, plot, side) })));
+    tools.append(el("label", { class: "quiet" }, `${side} `, choice));
+  }
+  tools.append(exportButtons(plot));
+  return tools;
+}
+
+function axisName(column, name, plot, side) {
+  if (column.label) return column.label + (column.unit ? `, ${column.unit}` : "");
+  return { map_x: "first principal component", map_y: "second principal component" }[name] ?? name;
+}
+
 function makeLegend(plot) {
   plot.legend.replaceChildren();
   const { coloring } = plot;
@@ -26,9 +54,10 @@ function makeLegend(plot) {
     const bar = el("span", { class: "ramp" });
     gradientBar(bar);
     const { label, unit, digits } = coloring.column;
-    const [low, high] = coloring.range.map((v) => formatNumber(v, Math.min(digits ?? 2, 2)));
+    const fine = Math.abs(coloring.range[1] - coloring.range[0]) < 0.05 ? 4 : 2;
+    const [low, high] = coloring.range.map((v) => formatNumber(v, Math.min(digits ?? fine, fine)));
     plot.legend.append(el("span", { class: "quiet", text: `${label || coloring.name}${unit ? `, ${unit}` : ""}` }),
-      el("span", { class: "quiet", text: low }), bar, el("span", { class: "quiet", text: high }));
+      el("span", { class: "quiet", text: low }), bar, el("span", { class: "quiet", text: coloring.cut ? `≥ ${high}` : high }));
   } else if (coloring.column) {
     for (const word of coloring.words) plot.legend.append(wordButton(plot, word));
   }

@@ -37,15 +37,17 @@ function build() {
   if (spec.badge) showBadge(spec.badge);
   if (!spec.bare) document.body.append(
     el("header", { class: "top" },
-      el("div", {}, el("h1", {}, spec.title, " ", spec.badge ? badge : null),
+      el("div", {}, el("h1", {}, formulaText(spec.title), " ", spec.badge ? badge : null),
         el("p", { class: "quiet", id: "subtitle", text: spec.subtitle ?? "" })),
       el("span", { class: "quiet", id: "clock" }), themeButton),
   );
   readTheme();
+  const nav = spec.bare ? null : navigation();
+  if (nav) document.body.append(nav);
   const layout = el("div", { class: "layout" }, main);
   document.body.append(layout, speaker);
   spec.sections.forEach((part, place) => replaceSection(place, part));
-  if (!spec.bare && (store.frames.length || spec.live)) {
+  if (!spec.bare && spec.inspector !== false && (store.frames.length || spec.live)) {
     const inspector = new Inspector();
     layout.classList.add("with-inspector");
     layout.append(inspector.node);
@@ -56,7 +58,19 @@ function build() {
   document.documentElement.dataset.ready = "yes";
 }
 
+// Paper is light, whatever the screen shows.
+let themeBefore = null;
+window.addEventListener("beforeprint", () => {
+  themeBefore = chosenTheme;
+  chooseTheme("light");
+  for (const one of [...plots, ...viewers]) {
+    one.base = null;
+    one.draw();
+  }
+});
+window.addEventListener("afterprint", () => chooseTheme(themeBefore));
+
 build();
 
 // For tests, and for whoever opens the console.
-window.nugget = { store, plots, viewers, select, live, asXyz, asCif };
+window.nugget = { store, plots, viewers, select, live, asXyz, asCif, asPoscar, asSvg, asCsv, measured, goTo };

@@ -55,6 +55,11 @@ function reduced(values, how) {
   return values;
 }
 
+// Au14 before Au18, and words without numbers by the alphabet.
+function natural(a, b) {
+  return String(a).localeCompare(String(b), undefined, { numeric: true });
+}
+
 // Colour and shape of every row by the words of a column, or colour by its numbers.
 class Coloring {
   constructor(table, name) {
@@ -63,9 +68,16 @@ class Coloring {
     this.column = column;
     this.values = column?.values ?? [];
     this.isNumber = Boolean(column) && this.values.some((v) => typeof v === "number");
-    if (this.isNumber) this.range = extent(this.values, true) ?? [0, 1];
-    else this.words = [...new Set(this.values)].filter((word) => word !== null);
+    if (this.isNumber) this.range = this.lowEnd(extent(this.values, true) ?? [0, 1]);
+    else this.words = [...new Set(this.values)].filter((word) => word !== null).sort(natural);
     this.order = new Map((this.words ?? []).map((word, k) => [word, k]));
+  }
+  // A few high values do not make all low ones alike: the upper half of a skewed range has one colour.
+  lowEnd([low, high]) {
+    const middle = quantile(finite(this.values).sort((a, b) => a - b), 0.5);
+    const end = middle + (middle - low);
+    this.cut = high > low && end > low && high - middle > 2 * (middle - low);
+    return this.cut ? [low, end] : [low, high];
   }
   share(row) {
     const [low, high] = this.range, value = this.values[row];

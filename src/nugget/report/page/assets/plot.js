@@ -18,7 +18,7 @@ class Plot {
     });
     this.tip = el("div", { class: "tip", hidden: true });
     this.legend = el("div", { class: "legend" });
-    this.node = el("div", { class: "plot-box" }, colorChooser(this), el("div", { class: "plot-frame" }, this.canvas, this.tip), this.legend);
+    this.node = el("div", { class: "plot-box" }, el("div", { class: "plot-head" }, colorChooser(this), plotTools(this)), el("div", { class: "plot-frame" }, this.canvas, this.tip), this.legend);
     this.remark = oncePerFrame(() => this.draw()); // what is chosen, on a picture that stays
     this.redraw = () => {
       this.base = null;
@@ -47,12 +47,27 @@ class Plot {
       const x = this.column(layer.x), y = this.column(layer.y), bar = layer.error ? this.column(layer.error) : [];
       for (let row = 0; row < x.length; row++) {
         if (typeof x[row] !== "number" || typeof y[row] !== "number") continue;
-        this.points.push({ row, x: x[row] - this.xOffset, y: y[row] - this.offset, error: bar[row] ?? null });
+        this.points.push({ row, x: x[row] - this.xOffset, y: this.raised(y[row] - this.offset), error: bar[row] ?? null });
       }
     }
     this.auto = this.limits();
     makeLegend(this);
     this.redraw();
+  }
+
+  // Differences that a logarithmic axis cannot show stand at its foot.
+  raised(value) {
+    const { scale, floor } = this.yAxis;
+    return scale === "log" && floor ? Math.max(value, floor) : value;
+  }
+
+  // Another column on an axis.
+  chooseAxis(side, name) {
+    const column = this.table.columns[name];
+    this.part.layers.find((one) => one.kind === "points")[side] = name;
+    this[`${side}Axis`] = { label: axisName(column, name, this, side), robust: true };
+    this.view = null;
+    this.refresh();
   }
 
   // What is subtracted: the lowest value of a column, if an axis asks for it.
@@ -73,7 +88,7 @@ class Plot {
       if (layer.kind === "line") {
         if (this.points.length) continue; // they run through the points
         xs = xs.concat(finite(this.column(layer.x)).map((v) => v - this.xOffset));
-        ys = ys.concat(finite(this.column(layer.y)).map((v) => v - this.offset));
+        ys = ys.concat(finite(this.column(layer.y)).map((v) => this.raised(v - this.offset)));
       } else if (layer.kind === "curve") {
         xs = xs.concat(layer.x);
         ys = ys.concat(layer.y, layer.low ?? [], layer.high ?? []);
@@ -126,8 +141,9 @@ class Plot {
   drawBase(context, width, height) {
     const view = this.view ?? this.auto;
     context.font = `12px ${theme.font}`;
-    const yTicks = ticks(view.y, height / 46, this.yAxis.scale === "log");
-    const xTicks = ticks(view.x, width / 90, this.xAxis.scale === "log");
+    const whole = (axis, list) => (axis.integer ? list.filter(Number.isInteger) : list);
+    const yTicks = whole(this.yAxis, ticks(view.y, height / 46, this.yAxis.scale === "log"));
+    const xTicks = whole(this.xAxis, ticks(view.x, width / 90, this.xAxis.scale === "log"));
     const margin = Math.max(24, ...yTicks.map((v) => context.measureText(tickText(v, yTicks)).width)) + 26;
     this.box = { left: margin, right: width - 10, top: 10, bottom: height - 40 };
     const { left, right, top, bottom } = this.box;
@@ -190,7 +206,7 @@ class Plot {
     } else if (layer.kind === "curve" && layer.low) {
       const color = this.curveColor(layer);
       const there = layer.x.map((x, k) => k).filter((k) => layer.low[k] !== null && layer.high[k] !== null);
-      const at = (k, side) => [this.sx.pixel(layer.x[k]), this.sy.pixel(side[k])];
+      const at = (k, side) => [this.sx.pixel(layer.x[k]), this.sy.pixel(this.raised(side[k]))];
       const side = (values) => {
         const points = there.map((k) => at(k, values));
         return layer.steps ? points.flatMap((p, k) => (k ? [[p[0], points[k - 1][1]], p] : [p])) : points;
@@ -211,6 +227,7 @@ class Plot {
   }
 
   curveColor(layer) {
+    if (layer.plain) return theme.best;
     const curves = this.part.layers.filter((one) => one.kind === "curve");
     return theme.words[curves.indexOf(layer) % theme.words.length];
   }
@@ -220,11 +237,11 @@ class Plot {
     if (layer.kind === "line") {
       const x = this.column(layer.x), y = reduced(this.column(layer.y), layer.reduce);
       points = x.map((v, k) => (typeof v === "number" && typeof y[k] === "number"
-        ? [this.sx.pixel(v - this.xOffset), this.sy.pixel(y[k] - this.offset)] : null));
+        ? [this.sx.pixel(v - this.xOffset), this.sy.pixel(this.raised(y[k] - this.offset))] : null));
       if (layer.reduce) points = points.filter(Boolean);
       context.strokeStyle = theme.best;
     } else if (layer.kind === "curve") {
-      points = layer.x.map((v, k) => (layer.y[k] === null ? null : [this.sx.pixel(v), this.sy.pixel(layer.y[k])]));
+      points = layer.x.map((v, k) => (layer.y[k] === null ? null : [this.sx.pixel(v), this.sy.pixel(this.raised(layer.y[k]))]));
       context.strokeStyle = this.curveColor(layer);
     }
     if (!points) return;
@@ -249,7 +266,7 @@ class Plot {
         context.globalAlpha = crowd ? 0.2 : 0.45;
         context.strokeStyle = color;
         context.lineWidth = 1.2;
-        path(context, [[x, this.sy.pixel(p.y - p.error)], [x, this.sy.pixel(p.y + p.error)]]);
+        path(context, [[x, this.sy.held(this.raised(p.y - p.error))[0]], [x, this.sy.held(p.y + p.error)[0]]]);
         context.stroke();
       }
       trace(context, off ? (offY && y > this.box.top + 1 ? "down" : offY ? "up" : "diamond") : shape, x, y, r);

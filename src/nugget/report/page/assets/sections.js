@@ -4,7 +4,7 @@ const makers = {};
 const refreshers = new Set();
 
 function makeSection(part) {
-  const node = el("section", { class: `part of-${part.kind}` });
+  const node = el("section", { class: `part of-${part.kind}`, "data-title": part.title || null });
   const make = makers[part.kind] ?? (() => el("p", { text: `unknown section ${part.kind}` }));
   if (part.folded) node.append(foldedBody(part, make));
   else {

@@ -16,6 +16,7 @@ class Frame {
     this.energy = packed.energy;
     this.pbc = (packed.pbc ?? [0, 0, 0]).map(Boolean);
     this.cell = packed.cell ? [0, 3, 6].map((k) => packed.cell.slice(k, k + 3)) : null;
+    this.kinds = packed.kinds ?? ""; // per atom: 0 free, 1 fixed, 2 adsorbed
     this.names = Object.keys(packed.values ?? {});
     this.known = {};
   }

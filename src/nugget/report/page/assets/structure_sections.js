@@ -5,23 +5,27 @@ makers.gallery = (part) => {
   Object.assign(valueNames, part.values ?? {});
   const cards = part.items.map((item) => galleryCard(item));
   const frames = part.items.map((item) => store.frames[item.structure]);
-  const modes = ["element", ...Object.keys(part.values ?? {}).filter((name) => frames.some((frame) => frame?.values(name)))];
+  const list = cards.map((card) => card.viewer);
+  for (const viewer of list) viewer.group = list; // they turn together
+  for (const viewer of list) viewer.orient(alignedTo(frames[0], viewer.frame));
+  const own = ["coordination", ...(frames.some((frame) => frame?.kinds) ? ["kind"] : [])];
+  const modes = ["element", ...own, ...Object.keys(part.values ?? {}).filter((name) => frames.some((frame) => frame?.values(name)))];
   const key = el("div", {});
   const color = (mode) => {
-    const range = mode === "element" ? null : rangeOf(frames, mode);
+    const range = mode === "element" ? null : rangeOf(list, mode);
     for (const card of cards) Object.assign(card.viewer, { mode, range }).redraw();
     key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
   };
   color("element");
-  const tools = el("div", { class: "tools" }, modes.length > 1 ? modeSwitch(modes, color) : null, key);
+  const tools = el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
   return el("div", {}, tools, el("div", { class: "gallery" }, cards.map((card) => card.node)));
 };
 
 function galleryCard(item) {
   const viewer = new Viewer({ class: "small" });
   viewer.show(item.structure);
-  const facts = el("dl", { class: "facts" }, item.facts.map(([label, value]) => el("div", {}, el("dt", { text: label }), el("dd", { text: value }))));
-  const open = el("button", { type: "button", class: "link", text: item.title, onclick: () => select(item.structure, viewer) });
+  const facts = el("dl", { class: "facts" }, item.facts.map(factLine));
+  const open = el("button", { type: "button", class: "link", text: formulaText(item.title), onclick: () => select(item.structure, viewer) });
   const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, downloads(() => item.structure));
   node.classList.toggle("chosen", store.selected === item.structure);
   listen(selectListeners, (structure) => node.classList.toggle("chosen", structure === item.structure));
@@ -49,20 +53,29 @@ makers.film = (part) => {
     if (playing) {
       clearInterval(playing);
       playing = null;
-    } else playing = setInterval(() => show((Number(slider.value) + 1) % list.length), 80);
+    } else playing = setInterval(() => {
+      const k = (Number(slider.value) + 1) % list.length;
+      show(k);
+      select(list[k]); // plots follow
+    }, 80);
     play.textContent = playing ? "pause" : "play";
   } });
   listen(selectListeners, (structure) => {
     const k = list.indexOf(structure);
     if (k >= 0 && k !== Number(slider.value)) show(k);
+    else if (k < 0 && spec.inspector === false) { // there is no other place to show it
+      viewer.show(structure, true);
+      label.textContent = titleOf(structure);
+    }
   });
   disposers.push(() => clearInterval(playing));
   Object.assign(valueNames, part.values ?? {});
   const frames = list.map((structure) => store.frames[structure]);
-  const modes = ["element", ...new Set(frames.flatMap((frame) => frame.names))];
+  const own = ["coordination", ...(frames.some((frame) => frame.kinds) ? ["kind"] : [])];
+  const modes = ["element", ...own, ...new Set(frames.flatMap((frame) => frame.names))];
   const key = el("div", {});
   const color = (mode) => {
-    const range = mode === "element" ? null : rangeOf(frames, mode);
+    const range = mode === "element" ? null : mode === "coordination" ? [0, 12] : extent(frames.flatMap((frame) => [...(frame.values(mode) ?? [])]), true);
     Object.assign(viewer, { mode, range }).redraw();
     key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
   };
@@ -72,6 +85,6 @@ makers.film = (part) => {
   }
   const several = list.length > 1;
   return el("div", { class: "film" },
-    el("div", { class: "tools" }, modes.length > 1 ? modeSwitch(modes, color) : null, key), viewer.node,
+    el("div", { class: "tools" }, modeSwitch(modes, color), key, frames.length ? viewTools([viewer], frames[0].pbc.some(Boolean)) : null), viewer.node,
     el("div", { class: "tools" }, several ? [play, slider] : [], label, downloads(() => viewer.structure)));
 };

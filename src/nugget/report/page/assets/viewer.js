@@ -27,12 +27,19 @@ function ballSprite(rgb) {
   return canvas;
 }
 
+function placeKey(atom) {
+  return [atom.x, atom.y, atom.w].map((v) => Math.round(20 * v)).join();
+}
+
 class Viewer {
   constructor(options = {}) {
     this.mode = "element";
     this.range = null; // of the values that atoms are coloured by
     this.zoom = 1;
     this.repeat = 1;
+    this.flat = false; // without perspective
+    this.images = null; // show atoms of neighbouring cells that are bonded to those of the cell?
+    this.picked = []; // atoms that are measured, at most four
     this.canvas = el("canvas", { class: "viewer", tabindex: 0, role: "img" });
     this.tip = el("div", { class: "tip", hidden: true });
     this.node = el("div", { class: `viewer-frame ${options.class ?? ""}` }, this.canvas, this.tip);
@@ -57,7 +64,39 @@ class Viewer {
     for (const z of frame.numbers) count[store.elements[z].symbol] = (count[store.elements[z].symbol] ?? 0) + 1;
     const formula = Object.entries(count).map(([symbol, n]) => symbol + (n > 1 ? n : "")).join("");
     this.canvas.setAttribute("aria-label",
-      `${titleOf(structure)}, ${formula}, in 3D. Arrow keys turn it, plus and minus zoom, 0 resets.`);
+      `${titleOf(structure)}, ${formula}, in 3D. Arrow keys turn it, x, y and z look along axes, plus and minus zoom, 0 resets.`);
+  }
+
+  orient(rotation) {
+    this.rotation = rotation;
+    this.redraw();
+  }
+
+  // Look along a vector of the cell, or along x, y or z.
+  along(axis) {
+    const vectors = this.frame.cell && this.frame.pbc.some(Boolean) && inverted(this.frame.cell) ? this.frame.cell : [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
+    const unit = (v) => v.map((x) => x / Math.hypot(...v));
+    const z = unit(vectors[axis]), up = vectors[axis === 2 ? 1 : 2];
+    const y = unit(up.map((v, i) => v - dotted(up, z) * z[i]));
+    for (const one of this.group ?? [this]) one.orient([crossed(y, z), y, z]);
+  }
+
+  // Add an atom to the measured ones, or remove it; none clears them.
+  pick(spot) {
+    const at = spot ? this.picked.indexOf(spot.atom) : -1;
+    if (!spot || (at < 0 && this.picked.length === 4)) this.picked = [];
+    else if (at >= 0) this.picked.splice(at, 1);
+    if (spot && at < 0) this.picked.push(spot.atom);
+    const text = measured(this.picked.map((a) => [a.x, a.y, a.w]));
+    if (text) say(text);
+    this.redraw();
+  }
+
+  // Numbers per atom by name.
+  valuesOf(mode) {
+    if (mode === "coordination") return this.coordination;
+    if (mode === "kind") return this.frame?.kinds ? [...this.frame.kinds].map(Number) : null;
+    return this.frame?.values(mode) ?? null;
   }
 
   reset() {
@@ -83,7 +122,15 @@ class Viewer {
 
   build() {
     this.atoms = drawnAtoms(this.frame, this.repeat);
-    this.bonds = bondsOf(this.atoms);
+    const shell = neighbouring(this.frame);
+    this.coordination = shell.coordination;
+    this.images ??= !this.frame.pbc.every(Boolean); // crystals have the atoms on their faces
+    if (this.images && this.repeat === 1) {
+      const there = new Set(this.atoms.map(placeKey));
+      this.atoms.push(...shell.images.filter((atom) => !there.has(placeKey(atom))));
+    }
+    this.picked = [];
+    this.bonds = bondsOf(this.atoms).filter(([i, j]) => !this.atoms[i].image || !this.atoms[j].image);
     this.edges = cellEdges(this.frame);
     const all = this.atoms.map((a) => [a.x, a.y, a.w]);
     for (const edge of this.edges) all.push(...edge);
@@ -93,7 +140,8 @@ class Viewer {
   }
 
   colorOf(atom) {
-    const values = this.mode === "element" ? null : this.frame.values(this.mode);
+    if (this.mode === "kind" && this.frame.kinds) return KINDS[Number(this.frame.kinds[atom.k])][1];
+    const values = this.mode === "element" ? null : this.valuesOf(this.mode);
     if (!values || !this.range) return rgbOf(store.elements[atom.z]?.color ?? "#999999");
     const [low, high] = this.range;
     const share = Math.round(40 * clamp((values[atom.k] - low) / (high - low || 1), 0, 1)) / 40;
@@ -104,7 +152,7 @@ class Viewer {
   project(p) {
     const d = [p[0] - this.center[0], p[1] - this.center[1], p[2] - this.center[2]];
     const [x, y, z] = this.rotation.map((row) => row[0] * d[0] + row[1] * d[1] + row[2] * d[2]);
-    const near = 1 / (1 - (0.16 * z) / this.size);
+    const near = this.flat ? 1 : 1 / (1 - (0.16 * z) / this.size);
     return [this.middle[0] + x * this.unit * near, this.middle[1] - y * this.unit * near, z, near];
   }
 
@@ -125,13 +173,53 @@ class Viewer {
     for (const spot of this.spots) {
       things.push({ z: spot.z, draw: () => {
         const rgb = paled(this.colorOf(spot.atom), spot.z).map((v) => Math.round(v / 4) * 4);
+        context.globalAlpha = spot.atom.image ? 0.4 : 1;
         context.drawImage(ballSprite(rgb), spot.x - spot.r, spot.y - spot.r, 2 * spot.r, 2 * spot.r);
+        context.globalAlpha = 1;
+        this.markKind(context, spot);
       } });
     }
     for (const [i, j] of this.bonds) this.addBond(context, things, i, j, paled);
     for (const [a, b] of this.edges) this.addEdge(context, things, a, b);
     things.sort((a, b) => a.z - b.z);
     for (const thing of things) thing.draw();
+    this.drawPicked(context);
+  }
+
+  // Fixed atoms carry a cross, adsorbed ones a ring.
+  markKind(context, { atom, x, y, r }) {
+    const kind = this.frame.kinds[atom.k];
+    if (!kind || kind === "0" || r < 4) return;
+    context.lineWidth = Math.max(1, 0.09 * r);
+    context.globalAlpha = atom.image ? 0.3 : 0.75;
+    context.strokeStyle = kind === "1" ? "#1d2129" : "#ffffff";
+    const d = 0.34 * r;
+    if (kind === "1") path(context, [[x - d, y - d], [x + d, y + d], null, [x - d, y + d], [x + d, y - d]]);
+    else trace(context, "circle", x, y, 0.62 * r);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  drawPicked(context) {
+    if (!this.picked.length) return;
+    const points = this.picked.map((a) => this.project([a.x, a.y, a.w]));
+    context.strokeStyle = context.fillStyle = theme.accent;
+    context.lineWidth = 2;
+    context.setLineDash([5, 3]);
+    path(context, points);
+    context.stroke();
+    context.setLineDash([]);
+    for (const atom of this.picked) {
+      const spot = this.spots.find((one) => one.atom === atom);
+      trace(context, "circle", spot.x, spot.y, spot.r + 2);
+      context.stroke();
+    }
+    const names = this.picked.map((a) => `${store.elements[a.z].symbol}${a.k + 1}`).join(" – ");
+    const text = measured(this.picked.map((a) => [a.x, a.y, a.w]));
+    context.font = `13px ${theme.font}`;
+    context.textAlign = "left";
+    context.textBaseline = "top";
+    context.fillText(text ? `${names}: ${text}` : names, 8, 8);
   }
 
   // Two halves, each with its atom's colour, from the surface of the ball to the middle.

@@ -6,15 +6,17 @@ function addViewerInput(viewer) {
   let gap = null;
 
   const rotate = (dx, dy) => {
-    viewer.rotation = times(times(turn("x", dy), turn("y", dx)), viewer.rotation);
-    viewer.redraw();
+    const by = times(turn("x", dy), turn("y", dx));
+    for (const one of viewer.group ?? [viewer]) one.orient(times(by, one.rotation));
   };
   const scale = (factor) => {
     viewer.zoom = clamp(viewer.zoom * factor, 0.3, 8);
     viewer.redraw();
   };
 
+  let pressed = null;
   canvas.addEventListener("pointerdown", (event) => {
+    pressed = [event.clientX, event.clientY];
     fingers.set(event.pointerId, [event.clientX, event.clientY]);
     canvas.setPointerCapture(event.pointerId);
     tip.hidden = true;
@@ -32,6 +34,9 @@ function addViewerInput(viewer) {
     rotate(0.01 * (now[0] - before[0]), 0.01 * (now[1] - before[1]));
   });
   const release = (event) => {
+    const still = pressed && Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) < 4;
+    if (still && event.type === "pointerup" && fingers.size === 1) viewer.pick(spotAt(event));
+    pressed = null;
     fingers.delete(event.pointerId);
     gap = null;
   };
@@ -52,22 +57,31 @@ function addViewerInput(viewer) {
     else if (event.key === "+" || event.key === "=") scale(1.2);
     else if (event.key === "-") scale(1 / 1.2);
     else if (event.key === "0") viewer.reset();
+    else if ("xyz".includes(event.key)) viewer.along("xyz".indexOf(event.key));
+    else if (event.key === "Escape") viewer.pick(null);
     else return;
     event.preventDefault();
   });
 
   // The atom under the mouse, and its value.
-  function describe(event) {
+  function spotAt(event) {
     const [x, y] = localPoint(event, canvas);
     let best = null;
     for (const spot of viewer.spots ?? []) {
       if (Math.hypot(spot.x - x, spot.y - y) < spot.r && (!best || spot.z > best.z)) best = spot;
     }
+    return best;
+  }
+
+  function describe(event) {
+    const [x, y] = localPoint(event, canvas), best = spotAt(event);
     tip.hidden = !best;
     if (!best) return;
-    const { atom } = best, values = viewer.frame.values(viewer.mode);
+    const { atom } = best, values = viewer.valuesOf(viewer.mode);
     tip.textContent = `${store.elements[atom.z].symbol} ${atom.k + 1}`;
-    if (values) tip.textContent += `: ${formatNumber(values[atom.k], 3)}`;
+    if (viewer.frame.kinds[atom.k] === "1") tip.textContent += ", fixed";
+    if (atom.image) tip.textContent += ", neighbouring cell";
+    if (values && viewer.mode !== "kind") tip.textContent += `: ${formatNumber(values[atom.k], 3)}`;
     tip.style.left = `${clamp(x + 12, 0, canvas.clientWidth - tip.offsetWidth)}px`;
     tip.style.top = `${Math.max(y - 30, 0)}px`;
   }
