@@ -2,8 +2,8 @@
 
     python benchmarks/zuo.py --data DIR [--elements Cu,Ni,Li] [--sizes 0,25,50,100]
 
-DIR holds zuo_ELEMENT_training.extxyz.gz and zuo_ELEMENT_test.extxyz.gz. A size is a number of random
-training structures (seed 0); 0 means all of them. With all of them, properties of the crystal are
+DIR holds zuo_ELEMENT_training.extxyz.gz and zuo_ELEMENT_test.extxyz.gz. A size is the number of
+random training structures (seed 0); 0 means all of them. With all of them, properties of the crystal are
 computed too: lattice constant, elastic constants, vacancy energy of a cell of about 100 atoms, and
 phonon frequencies by finite displacements. Processor times are those of one thread.
 """

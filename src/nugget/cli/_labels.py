@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ase.data import atomic_numbers
+from ase.geometry import minkowski_reduce
 
 from nugget.cli._console import refuse_existing
 from nugget.errors import NuggetError
@@ -111,7 +113,8 @@ def _isolated_among(images: Sequence[Atoms]) -> dict[str, float]:
 
 def is_isolated(atoms: Atoms) -> bool:
     """Whether the atom of a structure of one atom has no neighbour."""
-    lengths = atoms.cell.minkowski_reduce(atoms.pbc)[0].lengths()[atoms.pbc]
+    cell = minkowski_reduce(atoms.cell.array, atoms.pbc)[0]
+    lengths = np.linalg.norm(cell[atoms.pbc], axis=1)
     return not len(lengths) or float(lengths.min()) > _ISOLATED
 
 
