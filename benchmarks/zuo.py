@@ -3,8 +3,8 @@
     python benchmarks/zuo.py --data DIR [--elements Cu,Ni,Li] [--sizes 0,25,50,100]
 
 DIR holds zuo_ELEMENT_training.extxyz.gz and zuo_ELEMENT_test.extxyz.gz. A size is the number of
-random training structures (seed 0); 0 means all of them. With all of them, properties of the crystal are
-computed too: lattice constant, elastic constants, vacancy energy of a cell of about 100 atoms, and
+random training structures (seed 0); 0 means all of them. With all of them, properties of the
+crystal are computed too: lattice constant, elastic constants, vacancy energy of a cell of about 100 atoms, and
 phonon frequencies by finite displacements. Processor times are those of one thread.
 """
 
@@ -33,7 +33,7 @@ from nugget.structures.io import read_images, write_images
 RESULTS = Path(__file__).parent / "results" / "zuo.json"
 CRYSTAL = {"Li": ("bcc", 3.43), "Cu": ("fcc", 3.63), "Ni": ("fcc", 3.52)}
 
-# Published test errors (meV/atom, eV/Å) and DFT properties (GPa, eV) of the same article.
+# Published test errors, meV/atom and eV/Å.
 PUBLISHED = {
     "Li": {"GAP": (0.49, 0.01), "MTP": (0.49, None)},
     "Cu": {"GAP": (0.46, 0.01), "MTP": (0.41, None)},
