@@ -9,7 +9,7 @@ they are given; otherwise the value for gold clusters is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from ase import Atoms
@@ -23,6 +23,7 @@ from nugget.gp.inducing import PivotedCholesky
 from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.potential.builder import ModelSettings, PartSettings
+from nugget.potential.mean_functions.base import MeanFunction
 from nugget.potential.potential import Potential
 from nugget.potential.training import Noise, TrainingData
 from nugget.structures.batch import as_batch
@@ -35,6 +36,9 @@ _SAMPLE = 500
 
 # Limits of the sample on which `auto` compares ranges: structures, atoms, inducing points.
 _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
+
+# Narrower widths of SOAP's Gaussians that `auto` tries in turn, Å, until one is no better.
+_WIDTHS = (0.7, 0.5)
 
 # Mean number of neighbours up to which a second, long range is affordable.
 _NEIGHBOURS = 80
@@ -148,8 +152,11 @@ def auto(
     single: bool = False,
     data: TrainingData | None = None,
     tell: Tell | None = None,
+    mean_function: MeanFunction | None = None,
 ) -> Potential:
     """The range with the smallest leave-one-out errors, each range with its best noise levels.
+
+    The best single range is tried with narrower Gaussians of SOAP too.
 
     Ranges are compared on a random sample of the images. The sum of two ranges is tried unless the
     shortest range is the best, environments are too large, or `single` is set. `data` is the
@@ -160,19 +167,35 @@ def auto(
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
     sample = _sample(images, seed)
     trials: dict[str, NoiseTrial] = {}
+    recipes = dict(CANDIDATES)
+
+    def attempt(name: str) -> None:
+        if tell is not None:
+            tell(name)
+        small = recipes[name].potential(species, sample)
+        small.inducing, small.domain = PivotedCholesky(recipes[name].tol, _POINTS), False
+        small.prior = small.prior if mean_function is None else mean_function
+        fitted = small.fit(sample, use_forces, calibrate=None).fitted
+        trials[name] = NoiseSearch(fitted.regression).best()
+
     for name, recipe in CANDIDATES.items():
         if len(recipe.ranges) > 1 and (
             single or _best(trials) == next(iter(CANDIDATES)) or not _affordable(recipe, sample)
         ):
             continue
-        if tell is not None:
-            tell(name)
-        small = recipe.potential(species, sample)
-        small.inducing, small.domain = PivotedCholesky(recipe.tol, _POINTS), False
-        fitted = small.fit(sample, use_forces, calibrate=None).fitted
-        trials[name] = NoiseSearch(fitted.regression).best()
+        attempt(name)
+    for width in _WIDTHS:
+        best = _best(trials)
+        only, *others = recipes[best].ranges
+        if others:
+            break
+        narrow = f"{best.split(',')[0]}, σ {width} Å"
+        recipes[narrow] = replace(recipes[best], ranges=(replace(only, sigma=width),))
+        attempt(narrow)
+        if _best(trials) != narrow:
+            break
     best = _best(trials)
-    potential = CANDIDATES[best].potential(species, images if data is None else data)
+    potential = recipes[best].potential(species, images if data is None else data)
     factors = float(trials[best].energy), float(trials[best].force)
     potential.noise_levels = potential.noise_levels.scaled(*factors)
     potential.choices = {

@@ -8,7 +8,7 @@ import os
 import timeit
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from nugget.gp.inducing import PivotedCholesky
 from nugget.gp.labels import ENERGY, FORCE
 from nugget.potential.builder import ModelSettings, PartSettings, registered_name
 from nugget.potential.fitted import environment_points
-from nugget.potential.mean_functions.base import MeanFunction, SumMeanFunction
+from nugget.potential.mean_functions.base import MeanFunction, SpeciesEnergies, SumMeanFunction
 from nugget.potential.mean_functions.from_models import CalculatorMean
 from nugget.potential.training import TrainingData
 from nugget.presets import Recipe
@@ -334,6 +334,13 @@ class Settings:
     seed: int = 0
     optimise: bool = False
     domain: bool = True
+    isolated_atoms: dict[str, float] = field(default_factory=dict)  # energies by element, eV
+
+    @property
+    def points_are_free(self) -> bool:
+        """Whether the number of inducing points is chosen by data."""
+        given = {"max_points", "tol"} & set(self.inducing.options)
+        return self.preset == "auto" and not self.own_parts and not given and not self.optimise
 
     @property
     def noise_is_free(self) -> bool:
@@ -352,12 +359,14 @@ def make_potential(
     """The potential, ready to be fitted."""
     from nugget import presets
 
+    names = (mean_function(name, s.isolated_atoms) for name in s.mean_functions)
+    mean = SumMeanFunction(tuple(names))
     if s.own_parts:
         potential = _own_settings(s, data).build()
     elif s.preset == "auto":
         potential = presets.auto(
             s.species, images, use_forces=forces, seed=s.seed, single=s.optimise, data=data,
-            tell=tell,
+            tell=tell, mean_function=mean if s.isolated_atoms else None,
         )  # fmt: skip
     else:
         potential = presets.PRESETS[s.preset](s.species, data)
@@ -370,7 +379,7 @@ def make_potential(
         potential.kernel = replace(kernel, amplitude=s.amplitude)
     potential.inducing = _inducing_rule(s, potential.inducing)
     potential.uncertainty = s.uncertainty.build("uncertainty")
-    potential.prior = SumMeanFunction(tuple(mean_function(name) for name in s.mean_functions))
+    potential.prior = mean
     potential.seed, potential.domain = s.seed, s.domain
     chosen = {"preset": "own" if s.own_parts else s.preset}
     potential.choices = chosen | (potential.choices or {})
@@ -421,8 +430,13 @@ def _inducing_rule(s: Settings, preset: Any) -> Any:
     return PartSettings(name, options).build("inducing")
 
 
-def mean_function(name: str) -> MeanFunction:
-    """A mean function by its registered name, or an engine."""
+def mean_function(name: str, isolated_atoms: dict[str, float] | None = None) -> MeanFunction:
+    """A mean function by its registered name, or an engine.
+
+    Energies of isolated atoms replace species energies that are fitted.
+    """
+    if isolated_atoms and name == SpeciesEnergies.name:
+        return SpeciesEnergies(tuple(isolated_atoms.items()))
     if name in registry.names("prior"):
         return PartSettings(name).build("prior")
     get_engine(name)  # an unknown name is an error

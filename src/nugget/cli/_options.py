@@ -41,6 +41,27 @@ EnergyKey = Annotated[
 ]
 ForcesKey = Annotated[str | None, Option(help="Name of the forces in DATA, if not 'forces'.")]
 StressKey = Annotated[str | None, Option(help="Name of the stress in DATA, if not 'stress'.")]
+VirialKey = Annotated[
+    str | None, Option(help="Name of the virial (eV) in DATA; the stress is −virial/volume.")
+]
+WeightKey = Annotated[
+    str | None, Option(help="Name of the weight of a structure in DATA: 'config_weight', ...")
+]
+NoiseBy = Annotated[
+    list[str] | None,
+    Option(
+        "--noise-by", metavar="KEY=GROUP:E[:F],…",
+        help="Noise (eV/atom, eV/Å) of groups of structures: 'group=surface:0.02,liquid:0.05:0.3'.",
+    ),
+]  # fmt: skip
+IsolatedAtoms = Annotated[
+    str | None,
+    Option(
+        "--e0", metavar="FILE|Cu:E,…",
+        help="Energies of isolated atoms (eV), as text, JSON or structures of one atom. Default: "
+        "those of structures with one atom in DATA, if any.",
+    ),
+]  # fmt: skip
 Resamples = Annotated[int, Option(help="Bootstrap samples for intervals; 0 means none.", min=0)]
 RandomSeed = Annotated[int, Option(help="Seed of all random choices.")]
 

@@ -33,7 +33,14 @@ def fit(
     energy_key: opt.EnergyKey = None,
     forces_key: opt.ForcesKey = None,
     stress_key: opt.StressKey = None,
-    preset: Preset = Option("auto", help="Range and basis. auto: by leave-one-out errors."),
+    virial_key: opt.VirialKey = None,
+    weight_key: opt.WeightKey = None,
+    noise_by: opt.NoiseBy = None,
+    e0: opt.IsolatedAtoms = None,
+    residuals: Path | None = Option(
+        None, help="Write leave-one-out residuals of all structures: .csv or .json."
+    ),
+    preset: Preset = Option("auto", help="Range, basis, width. auto: by leave-one-out errors."),
     optimise: bool = Option(
         False, "--optimise", help="Kernel and noise by the marginal likelihood."
     ),
@@ -73,7 +80,9 @@ def fit(
     prior_noise: opt.PriorNoise = None,
     force_label_noise: opt.ForceLabelNoise = None,
     observations: opt.Observations = None,
-    anyway: bool = Option(False, "--anyway", help="Start even if the memory is too small."),
+    anyway: bool = Option(
+        False, "--anyway", help="Fit even if labels contradict each other or memory is too small."
+    ),
     stream: bool = Option(
         False, "--stream", help="Bounded memory, for large DATA; error bars are not calibrated."
     ),
@@ -90,13 +99,15 @@ def fit(
         nugget fit train.extxyz -o au.model --cutoff 6 --n-max 8 --l-max 6
         nugget fit all.extxyz.gz -i 0:225 -o au.model --no-forces --points 300
 
-    By default, range and noise levels are chosen by leave-one-out errors, and the error bars are
-    calibrated on leave-one-out residuals. The choices are printed and stored in the model. An
-    estimate of memory and time is printed before a large fit.
+    By default, range, width of the Gaussians, noise levels and number of inducing points are
+    chosen by leave-one-out errors, and the error bars are calibrated on leave-one-out residuals.
+    The choices are printed and stored in the model, and the structures with the largest residuals
+    are named. Labels that contradict each other are refused. An estimate of memory and time is
+    printed before a large fit.
     """
     from nugget import set_threads
     from nugget.calibration.leave_one_out import FEWEST
-    from nugget.cli import _fit
+    from nugget.cli import _fit, _labels
     from nugget.potential.builder import PartSettings, registered_name
     from nugget.potential.training import Noise, TrainingData
     from nugget.structures.io import read_images, relabelled
@@ -107,14 +118,22 @@ def fit(
 
     refuse_existing(output, force, inputs=(data,))
     set_threads(threads)
+    if residuals is not None:
+        _labels.check_residuals_file(residuals, force)
     images = read_images(data, index)
-    if energy_key or forces_key or stress_key:
-        images = relabelled(images, energy_key, forces_key, stress_key)
+    if energy_key or forces_key or stress_key or virial_key:
+        if forces is not False:
+            _labels.check_force_names(images, energy_key, forces_key)
+        images = relabelled(images, energy_key, forces_key, stress_key, virial_key)
     _fit.check_energies(images)
+    stress = stress or bool(stress_key or virial_key)
+    isolated = _labels.isolated_energies(e0, images)
+    images = _labels.with_noise_levels(images, noise_by, weight_key, isolated)
     all_symbols = {symbol for atoms in images for symbol in set(atoms.symbols)}
     elements = species.replace(",", " ").split() if species else sorted(all_symbols)
     data_set = TrainingData.read(images, forces, stress)
     _fit.check_structures(data_set, elements)
+    _labels.check_before(data_set.training, anyway)
     if members is not None and uncertainty == "posterior":
         uncertainty = "label-noise"
     kind, levels = (
@@ -142,6 +161,7 @@ def fit(
         seed,
         optimise,
         domain,
+        isolated,
     )
     _fit.warn_if_few(images)
     start = time.perf_counter()
@@ -153,9 +173,15 @@ def fit(
             data_set, progress=step,
             calibrate="loo" if kind == "Posterior" and not few and not stream else None,
             choose_noise=settings.noise_is_free and not stream, stream=stream,
+            choose_points=settings.points_are_free and not stream,
         )  # fmt: skip
+    errors = [] if few or stream else potential.leave_one_out(_labels.group_names(images))
+    _labels.check_after(potential.fitted, errors, anyway)
     seconds = time.perf_counter() - start
     report = _report(potential, images, output, seconds, not json)
+    report["largest_residuals"] = _labels.largest_residuals(errors)
+    if residuals is not None:
+        _labels.save_residuals(residuals, errors)
     potential.save(output, lean=lean)
     report["bytes"] = output.stat().st_size
     if json:
@@ -188,12 +214,17 @@ def _report(
 
 def _print(report: dict[str, Any]) -> None:
     from nugget.cli._fit import choice_rows, error_rows, leave_one_out_rows
+    from nugget.cli._labels import residual_rows
     from nugget.display import duration
 
     table("Training set", ("", "MAE", "RMSE", "unit"), error_rows(report["training"]))
     if report["calibration"]:
         columns = ("", "MAE", "unit", "within 1 σ", "within 2 σ")
         table("Leave-one-out", columns, leave_one_out_rows(report["calibration"]))
+    if report["largest_residuals"]:
+        names = ("structure", "", "group", "energy, meV/atom", "z", "forces, eV/Å", "z")
+        worst = residual_rows(report["largest_residuals"])
+        table("Largest leave-one-out residuals", names, worst)
     facts("Chosen", choice_rows(report["choices"]))
     counts = ("structures", "labels", "inducing_points", "features")
     rows: list[tuple[str, object]] = [(name.replace("_", " "), report[name]) for name in counts]

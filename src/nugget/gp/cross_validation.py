@@ -23,7 +23,7 @@ from nugget.errors import NuggetError
 from nugget.gp.labels import ENERGY, Labels
 from nugget.gp.linalg import right_solve, solve
 from nugget.gp.regression import SparseRegression
-from nugget.numerics.arrays import Floats, Ints
+from nugget.numerics.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,25 @@ class NoiseTrial:
 
 
 class NoiseSearch:
-    """Trials for one regression; `structures` limits the leave-one-out errors to these."""
+    """Trials for one regression; `structures` limits the leave-one-out errors to these.
 
-    def __init__(self, regression: SparseRegression, structures: Ints | None = None) -> None:
+    Rows that are `fixed` keep their noise. With `columns` only the first inducing points are used.
+    """
+
+    def __init__(
+        self,
+        regression: SparseRegression,
+        structures: Ints | None = None,
+        fixed: Bools | None = None,
+        columns: int | None = None,
+    ) -> None:
         reg = regression
         self.energy = reg.kind == ENERGY
-        self.b, self.y = reg.whitened, reg.y / reg.noise
+        self.free = np.ones(len(self.energy), dtype=bool) if fixed is None else ~fixed
+        self.b, self.y = reg.whitened[:, :columns], reg.y / reg.noise
         self.noise, self.count = reg.noise, reg.count
-        parts = (self.energy, ~self.energy)
+        parts = [self.energy & self.free, ~self.energy & self.free]
+        parts += [] if self.free.all() else [~self.free]
         self.grams = [self.b[rows].T @ self.b[rows] for rows in parts]
         self.right = [self.b[rows].T @ self.y[rows] for rows in parts]
         blocks = blocks_of(structure_of(reg))
@@ -130,12 +141,13 @@ class NoiseSearch:
         """Leave-one-out errors with these factors on the noise levels."""
         normal = np.eye(self.b.shape[1])
         right = np.zeros(self.b.shape[1])
-        for factor, gram, part in zip((energy, force), self.grams, self.right, strict=True):
+        factors = (energy, force, 1.0)[: len(self.grams)]
+        for factor, gram, part in zip(factors, self.grams, self.right, strict=True):
             normal += gram / factor**2
             right += part / factor**2
         lower, _ = lapack.dpotrf(normal, lower=1, clean=1)
         beta = cho_solve((lower, True), right)
-        scale = np.where(self.energy, energy, force)
+        scale = np.where(self.free, np.where(self.energy, energy, force), 1.0)
         errors: list[Floats] = [
             self._residual(rows, scale[rows], lower, beta) for rows in self.blocks
         ]
@@ -182,17 +194,26 @@ class NoiseSearch:
 
 
 def with_best_noise(
-    regression: SparseRegression, k_mm: Floats, labels: Labels, rng: np.random.Generator
+    regression: SparseRegression,
+    k_mm: Floats,
+    labels: Labels,
+    rng: np.random.Generator,
+    fixed: Bools | None = None,
 ) -> tuple[NoiseTrial, SparseRegression]:
     """The best factors on the noise levels, and the regression refitted with them.
+
+    Rows that are `fixed` keep their noise.
 
     Leave-one-out errors are computed for at most a hundred structures, drawn at random.
     """
     structures = int(np.sum(labels.kind == ENERGY))
-    best = NoiseSearch(regression, np.sort(rng.permutation(structures)[:_STRUCTURES])).best()
+    sample = np.sort(rng.permutation(structures)[:_STRUCTURES])
+    best = NoiseSearch(regression, sample, fixed).best()
     if best.energy == best.force == 1.0:
         return best, regression
     factors = np.where(labels.kind == ENERGY, best.energy, best.force)
+    if fixed is not None:
+        factors = np.where(fixed, 1.0, factors)
     scaled = replace(labels, noise=factors * labels.noise)
     return best, SparseRegression.fit(k_mm, scaled)
 

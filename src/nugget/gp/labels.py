@@ -47,13 +47,14 @@ class Labels:
             raise NuggetError(f"Labels: the noise of row {row} must be positive.")
 
     @classmethod
-    def energies(cls, k_sum: ArrayLike, y: ArrayLike, noise: float, sizes: ArrayLike) -> Labels:
-        """Energy labels: rows κ_s, variance noise²·N_s."""
+    def energies(cls, k_sum: ArrayLike, y: ArrayLike, noise: ArrayLike, sizes: ArrayLike) -> Labels:
+        """Energy labels: rows κ_s, variance noise²·N_s; one noise level, or one of each label."""
         count = np.asarray(sizes, float)
         kind = np.full(count.shape, ENERGY, dtype=np.int64)
         return cls(
-            np.asarray(k_sum, float), np.asarray(y, float), noise * np.sqrt(count), count, kind
-        )
+            np.asarray(k_sum, float), np.asarray(y, float),
+            np.asarray(noise, float) * np.sqrt(count), count, kind,
+        )  # fmt: skip
 
     @classmethod
     def concatenate(cls, parts: list[Labels]) -> Labels:

@@ -45,7 +45,8 @@ def label_rows(
     points = Points(env.values, batch.offsets, env.species)
     y = training.energy - np.add.reduceat(mean.energies, batch.offsets[:-1])
     sums = _kernel_sums(inducing, points, threads)
-    energies = Labels.energies(sums, y, noise.energy, batch.sizes.astype(float))
+    own_levels = training.noise_levels(noise)
+    energies = Labels.energies(sums, y, own_levels[:, 0], batch.sizes.astype(float))
     has_forces, has_stress = training.has_forces, training.has_stress
     if not (has_forces.any() or has_stress.any()):
         return energies
@@ -81,7 +82,7 @@ def label_rows(
 
     each(fill, range(len(batch)), threads)
     kind = np.repeat(np.tile(kinds, len(batch)), lengths.ravel())
-    levels = np.array([0.0, noise.force, noise.stress_level])[kind]
+    levels = own_levels[np.repeat(np.arange(len(batch)), np.diff(ends)), kind]
     sizes = np.repeat(batch.sizes, np.diff(ends)).astype(float)
     levels[kind == ENERGY] = energies.noise
     return Labels(rows, y, levels, np.where(kind == ENERGY, sizes, 0.0), kind)

@@ -18,6 +18,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from nugget import registry
 from nugget.calibration.metrics import Method
 from nugget.engines.engine_settings import engine_code, require_trust
 from nugget.errors import NuggetError
+from nugget.gp.labels import ENERGY
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty.base import HasStateShapes
 from nugget.potential import model_archive as _archive
@@ -329,15 +331,31 @@ def _restored(header: dict[str, Any], arrays: Arrays) -> StoredModel:
         parts.kernel.inducing(arrays["inducing/z"], arrays["inducing/group"]),
         SparseRegression.from_state(_group("regression", arrays)),
         uncertainty,
-        Training(
-            Batch(positions, numbers, offsets, cells, pbc),
-            energy, forces, stress, header["use_forces"], header["use_stress"],
+        _with_own_noise(
+            Training(
+                Batch(positions, numbers, offsets, cells, pbc),
+                energy, forces, stress, header["use_forces"], header["use_stress"],
+            ),
+            parts.noise, arrays["regression/noise"], arrays["regression/kind"],
         ),
         lean,
         TrainingDomain.from_state(domain) if domain else None,
     )  # fmt: skip
     rng, choices = _generator(header["rng"]), header.get("choices")
     return StoredModel(parts, state, rng, _calibration(header), choices, origin)
+
+
+def _with_own_noise(training: Training, noise: Noise, level: Array, kind: Array) -> Training:
+    """The training set with those noise levels of its structures that differ from the model's."""
+    starts = np.flatnonzero(kind == ENERGY)
+    if len(starts) != len(training.batch) or not len(starts):
+        return training
+    forces = starts[training.has_forces] + 1
+    own = np.full((len(starts), 2), np.nan)
+    own[:, 0] = level[starts] / np.sqrt(training.batch.sizes)
+    own[training.has_forces, 1] = level[forces]
+    own[np.isclose(own, [noise.energy, noise.force], rtol=1e-9, atol=0.0)] = np.nan
+    return training if np.isnan(own).all() else replace(training, own_noise=own)
 
 
 def _empty_arrays(alpha: Array) -> Arrays:

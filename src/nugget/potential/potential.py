@@ -43,6 +43,7 @@ from nugget.potential.mean_functions.base import MeanFunction, SpeciesEnergies, 
 from nugget.potential.mean_functions.zbl import ZBL
 from nugget.potential.model_file import load_model, save_model
 from nugget.potential.prediction import Outputs, Prediction, need_volume, predict_parts
+from nugget.potential.residuals import StructureResidual, structure_residuals
 from nugget.potential.surface import Surface
 from nugget.potential.training import Noise, Training, TrainingData
 from nugget.structures.batch import as_batch
@@ -176,10 +177,15 @@ class Potential(Shown):
         progress: Progress | None = None,
         calibrate: Literal["auto", "loo"] | None = "auto",
         choose_noise: bool = False,
+        choose_points: bool = False,
         threads: int | None = None,
         stream: bool = False,
     ) -> Potential:
-        """`fit` to a training set whose labels, and perhaps features, are already available."""
+        """`fit` to a training set whose labels, and perhaps features, are already available.
+
+        `choose_points` adds inducing points while leave-one-out errors fall (see
+        `potential.fitting`).
+        """
         if calibrate not in (None, "auto", "loo"):
             raise NuggetError(f"calibrate is {calibrate!r}; choose 'auto', 'loo' or None.")
         if calibrate == "auto":
@@ -198,8 +204,11 @@ class Potential(Shown):
             return self
         self._state, self.noise_levels = fit_state(
             self.model_parts, data, self.rng,
-            choose_noise=choose_noise, progress=progress, threads=threads,
+            choose_noise=choose_noise, choose_points=choose_points, progress=progress,
+            threads=threads,
         )  # fmt: skip
+        if choose_points:
+            self.choices = {**(self.choices or {}), "points": len(self.fitted.inducing)}
         if choose_noise and len(data.batch) > 1:
             levels = {"noise": self.noise, "force_noise": self.force_noise}
             self.choices = {**(self.choices or {}), **levels}
@@ -230,6 +239,13 @@ class Potential(Shown):
             near = near_amplitude(state, self.uncertainty, env)
             self._state = replace(self.fitted, domain=state.domain.with_near(near))
         return record
+
+    def leave_one_out(self, groups: Sequence[str] | None = None) -> list[StructureResidual]:
+        """Errors of each training structure, predicted without its labels; no refit.
+
+        `groups` are names of the structures' groups, for display. See `potential.residuals`.
+        """
+        return structure_residuals(with_label_rows(self.model_parts, self.fitted), groups)
 
     def without_domain(self) -> Potential:
         """The same potential, whose σ does not account for the training domain."""

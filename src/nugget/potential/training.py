@@ -62,6 +62,8 @@ class Training:
     stress: Floats  # (B, 6)
     use_forces: bool | None
     use_stress: bool
+    own_noise: Floats | None = None  # (B, 2) energies and forces; NaN: the potential's levels
+    weights: Floats | None = None  # (B,) which divide the variances of the noise
 
     @classmethod
     def read(cls, images: Sequence[Atoms], use_forces: bool | None, use_stress: bool) -> Training:
@@ -75,7 +77,30 @@ class Training:
         ]
         stress = [np.full(6, np.nan) if one.stress is None else one.stress for one in labels]
         energy = np.array([one.energy for one in labels])
-        return cls(batch, energy, np.concatenate(forces), np.array(stress), use_forces, use_stress)
+        own = np.array([[one.energy_noise, one.force_noise] for one in labels], dtype=float)
+        weights = np.array([one.weight for one in labels])
+        return cls(
+            batch, energy, np.concatenate(forces), np.array(stress), use_forces, use_stress,
+            None if np.isnan(own).all() else own, None if (weights == 1.0).all() else weights,
+        )  # fmt: skip
+
+    def noise_levels(self, noise: Noise) -> Floats:
+        """Levels of energies (per atom), forces and stress of each structure, (B, 3)."""
+        levels = np.tile([noise.energy, noise.force, noise.stress_level], (len(self.batch), 1))
+        if self.own_noise is not None:
+            energy, force = self.own_noise.T
+            own = np.stack([energy, force, force / _STRESS_AREA], axis=1)
+            levels = np.where(np.isnan(own), levels, own)
+        if self.weights is not None:
+            levels /= np.sqrt(self.weights)[:, None]
+        return levels
+
+    @property
+    def has_fixed_noise(self) -> Bools:
+        """Whether energies, forces and stress of a structure have a level of their own, (B, 3)."""
+        if self.own_noise is None:
+            return np.zeros((len(self.batch), 3), dtype=bool)
+        return ~np.isnan(self.own_noise)[:, [0, 1, 1]]
 
     def part(self, start: int, stop: int) -> Training:
         """Structures start … stop − 1."""
@@ -87,6 +112,8 @@ class Training:
             self.stress[start:stop],
             self.use_forces,
             self.use_stress,
+            None if self.own_noise is None else self.own_noise[start:stop],
+            None if self.weights is None else self.weights[start:stop],
         )
 
     def append(self, more: Training) -> Training:
@@ -106,6 +133,8 @@ class Training:
             np.concatenate([self.stress, more.stress]),
             self.use_forces,
             self.use_stress,
+            _joined(self.own_noise, more.own_noise, np.full((len(a), 2), np.nan), len(b)),
+            _joined(self.weights, more.weights, np.ones(len(a)), len(b)),
         )
 
     @property
@@ -120,8 +149,8 @@ class Training:
 
     def contains(self, images: Sequence[Atoms]) -> Bools:
         """Which structures are in the training set, to the precision of structure files, (B,)."""
-        members = set(_keys(self.batch))
-        return np.array([key in members for key in _keys(as_batch(images))], dtype=bool)
+        members = set(structure_keys(self.batch))
+        return np.array([key in members for key in structure_keys(as_batch(images))], dtype=bool)
 
     def fingerprint(self) -> str:
         """A hash of structures and labels, for provenance."""
@@ -129,10 +158,23 @@ class Training:
         b = self.batch
         for array in (b.positions, b.numbers, b.offsets, b.cells, b.pbc, self.energy, self.forces):
             digest.update(np.ascontiguousarray(array).tobytes())
+        for own in (self.own_noise, self.weights):
+            if own is not None:
+                digest.update(own.tobytes())
         return digest.hexdigest()[:16]
 
 
-def _keys(batch: Batch) -> Iterator[tuple[bytes, ...]]:
+def _joined(
+    mine: Floats | None, others: Floats | None, default: Floats, number: int
+) -> Floats | None:
+    """Values of both training sets; `default` holds the plain values of mine."""
+    if mine is None and others is None:
+        return None
+    plain = np.resize(default, (number, *default.shape[1:]))
+    return np.concatenate([default if mine is None else mine, plain if others is None else others])
+
+
+def structure_keys(batch: Batch) -> Iterator[tuple[bytes, ...]]:
     """Identity of each structure: elements, positions and cell to 1e-5 Å."""
     x, cells = (np.round(a, 5) + 0.0 for a in (batch.positions, batch.cells))  # no negative zeros
     for s in range(len(batch)):

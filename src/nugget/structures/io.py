@@ -9,7 +9,7 @@ import lzma
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from nugget.errors import NuggetError
 from nugget.storage.database import verified
 from nugget.storage.files import replacing
 from nugget.structures.chemiscope import is_chemiscope, write_chemiscope
+from nugget.structures.labels import ENERGY_NOISE, FORCE_NOISE, WEIGHT
 
 # Labels under the names that training sets of other programs use: of a structure, and of its atoms.
 REFERENCE = {"energy": "REF_energy", "forces": "REF_forces", "stress": "REF_stress"}
@@ -198,30 +199,82 @@ def relabelled(
     energy_key: str | None = None,
     forces_key: str | None = None,
     stress_key: str | None = None,
+    virial_key: str | None = None,
 ) -> list[Atoms]:
     """Copies whose labels are `info[energy_key]`, `arrays[forces_key]` and `info[stress_key]`.
 
     Labels for which no key is given stay as the file has them. A stress has six components in
-    Voigt's order, or nine, in eV/Å³.
+    Voigt's order, or nine, in eV/Å³. A virial W (eV) becomes the stress −W/V. Some structures may
+    lack stress or virial.
     """
+    if stress_key and virial_key:
+        raise NuggetError("Give the stress or the virial, not both.")
+    tensor = stress_key or virial_key
+    if tensor and not any(tensor in atoms.info for atoms in images):
+        raise _no_label(0, images[0].info, "info", tensor, "stress" if stress_key else "virial")
     out = []
     for s, atoms in enumerate(images):
         results = {n: v for n, v in _present_results(atoms).items() if n in all_properties}
         for name, key, home, place in (
             ("energy", energy_key, atoms.info, "info"),
             ("forces", forces_key, atoms.arrays, "arrays"),
-            ("stress", stress_key, atoms.info, "info"),
         ):
             if key is None:
                 continue
             if key not in home:
-                there = sorted(k for k in home if k not in ("numbers", "positions"))
-                raise NuggetError(
-                    f"Structure {s} has no {key!r} for its {name}; its {place} holds {there}."
-                )
-            results[name] = _voigt(s, home[key]) if name == "stress" else home[key]
+                raise _no_label(s, home, place, key, name)
+            results[name] = home[key]
+        if tensor:
+            results.pop("stress", None)
+            if tensor in atoms.info:
+                value = _voigt(s, atoms.info[tensor])
+                results["stress"] = value if stress_key else _stress_of(s, atoms, value)
         copy = atoms.copy()
         copy.calc = SinglePointCalculator(copy, **results)
+        out.append(copy)
+    return out
+
+
+def _no_label(s: int, home: Any, place: str, key: str, name: str) -> NuggetError:
+    there = sorted(k for k in home if k not in ("numbers", "positions"))
+    return NuggetError(f"Structure {s} has no {key!r} for its {name}; its {place} holds {there}.")
+
+
+def _stress_of(s: int, atoms: Atoms, virial: Any) -> Any:
+    """−W/V in eV/Å³ of a virial in eV."""
+    if atoms.cell.rank < 3:
+        raise NuggetError(f"Structure {s} has a virial but no cell volume: set its cell.")
+    return -virial / atoms.get_volume()
+
+
+def with_noise(
+    images: Sequence[Atoms],
+    group_key: str,
+    levels: Mapping[str, tuple[float, float | None]],
+    weight_key: str | None = None,
+) -> list[Atoms]:
+    """Copies with noise levels of their own by `info[group_key]`, and weights `info[weight_key]`.
+
+    `levels` holds the noise of energies (eV/atom) and of forces (eV/Å, None: as elsewhere) of each
+    group. A group without structures is an error.
+    """
+    groups = {str(atoms.info.get(group_key, "")) for atoms in images}
+    for name in levels:
+        if name not in groups:
+            there = ", ".join(sorted(groups - {""})) or "none"
+            raise NuggetError(f"No structure has {group_key}={name}; there is {there}.")
+    if weight_key and not any(weight_key in atoms.info for atoms in images):
+        raise _no_label(0, images[0].info, "info", weight_key, "weight")
+    out = []
+    for atoms in images:
+        copy = atoms.copy()
+        copy.calc = atoms.calc
+        energy, force = levels.get(str(atoms.info.get(group_key, "")), (None, None))
+        for key, value in ((ENERGY_NOISE, energy), (FORCE_NOISE, force)):
+            if value is not None:
+                copy.info[key] = value
+        if weight_key and weight_key in atoms.info:
+            copy.info[WEIGHT] = atoms.info[weight_key]
         out.append(copy)
     return out
 

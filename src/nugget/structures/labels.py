@@ -16,24 +16,39 @@ from nugget.numerics.arrays import Floats
 # Arrays that also invalidate results when they change; few structures have them.
 _ELECTRONIC = ("initial_charges", "initial_magmoms")
 
+# Names in `info` of a structure's own noise levels (eV/atom, eV/Å), and of its weight.
+ENERGY_NOISE, FORCE_NOISE, WEIGHT = "energy_noise", "force_noise", "label_weight"
+
 # Pairs of Cartesian axes in the order of Voigt's six components.
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 
 
 @dataclass(frozen=True, eq=False)
 class StructureLabels:
-    """The labels of one structure."""
+    """The labels of one structure, and how well they are known."""
 
     energy: float
     forces: Floats | None
     stress: Floats | None  # (6,)
+    energy_noise: float | None = None  # eV/atom; None: the level of the potential
+    force_noise: float | None = None  # eV/Å
+    weight: float = 1.0  # divides the variances of the noise
 
 
 def read_labels(
     images: Sequence[Atoms], use_forces: bool | None, use_stress: bool
 ) -> list[StructureLabels]:
-    """Energies, and forces and stress if wanted; missing or non-finite labels are errors."""
-    return [_read(s, atoms, use_forces, use_stress) for s, atoms in enumerate(images)]
+    """Energies, and forces and stress if wanted; missing or non-finite labels are errors.
+
+    Some structures may lack a stress, but not all of them.
+    """
+    labels = [_read(s, atoms, use_forces, use_stress) for s, atoms in enumerate(images)]
+    if use_stress and labels and all(one.stress is None for one in labels):
+        raise NuggetError(
+            "Structure 0 has no stress, nor has any other: compute it, or fit with "
+            "use_stress=False."
+        )
+    return labels
 
 
 def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> StructureLabels:
@@ -49,14 +64,30 @@ def _read(s: int, atoms: Atoms, use_forces: bool | None, use_stress: bool) -> St
             f"Structure {s} has no forces: compute them, or fit with use_forces=False."
         )
     stress = _result(atoms, "stress") if use_stress else None
-    if stress is None and use_stress:
-        raise NuggetError(f"Structure {s} has no stress: compute it, or fit with use_stress=False.")
+    if stress is not None and atoms.cell.rank < 3:
+        raise NuggetError(
+            f"Structure {s} has a stress but no cell volume: set its cell, or fit with "
+            "use_stress=False."
+        )
     number = _numbers(s, "energy", energy, ())
     return StructureLabels(
         float(number),
         None if forces is None else _numbers(s, "forces", forces, (len(atoms), 3)),
         None if stress is None else _numbers(s, "stress", stress, (6,)),
+        _positive(s, atoms, ENERGY_NOISE),
+        _positive(s, atoms, FORCE_NOISE),
+        _positive(s, atoms, WEIGHT) or 1.0,
     )
+
+
+def _positive(s: int, atoms: Atoms, name: str) -> float | None:
+    """A positive number in `info`, or None if there is none of this name."""
+    if name not in atoms.info:
+        return None
+    value = float(_numbers(s, name, atoms.info[name], ()))
+    if value <= 0.0:
+        raise NuggetError(f"Structure {s}: {name} is {value:g}; it must be a positive number.")
+    return value
 
 
 def check_stored(images: Sequence[Atoms]) -> None:

@@ -176,6 +176,7 @@ def as_mean_function(prior: MeanFunction | Sequence[MeanFunction] | None) -> Mea
 class SpeciesEnergies:
     """One energy per element, by least squares on the energies per atom.
 
+    Given `energies`, for example of isolated atoms, stay; only missing elements are fitted.
     Total energies carry large constants (about −108 eV per gold atom in GFN1-xTB) that
     carry no information about structure.
     """
@@ -190,16 +191,24 @@ class SpeciesEnergies:
             object.__setattr__(self, "energies", plain)
 
     def fit(self, batch: Batch, energies: Floats) -> SpeciesEnergies:
-        if self.energies is not None:
-            return self
-        elements = np.unique(batch.numbers)
+        fixed = self.energies or ()
+        given = [atomic_numbers[symbol] for symbol, _ in fixed]
+        elements = np.setdiff1d(batch.numbers, given)
+        if fixed:
+            if not len(elements):
+                return self
+            energies = energies - np.add.reduceat(
+                np.nan_to_num(self.table)[batch.numbers], batch.offsets[:-1]
+            )
         counts = np.zeros((len(batch), len(elements)))
-        np.add.at(counts, (batch.owner, np.searchsorted(elements, batch.numbers)), 1.0)
+        atoms = np.flatnonzero(np.isin(batch.numbers, elements))
+        columns = np.searchsorted(elements, batch.numbers[atoms])
+        np.add.at(counts, (batch.owner[atoms], columns), 1.0)
         per_atom = 1.0 / batch.sizes
         # For a single composition the solution is not unique; lstsq returns the smallest one.
         solution = np.linalg.lstsq(counts * per_atom[:, None], energies * per_atom, rcond=1e-10)[0]
         named = zip((chemical_symbols[z] for z in elements), solution.tolist(), strict=True)
-        return SpeciesEnergies(tuple(named))
+        return SpeciesEnergies((*fixed, *named))
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> MeanValues:
         if self.energies is None:
