@@ -201,7 +201,8 @@ class SearchPage:
             *([hull_so_far(goal.hull)] if self.live and goal.hull is not None else []),
             self.gallery.section(self._low, rows, self._model, self._no_model, self._running),
             parts.heading("Search"),
-            parts.side_by_side(built.energies(goal), built.ladder(self._low, goal)),
+            built.energies(goal),  # sections of their own: a live page replaces only what changes
+            built.ladder(self._low, goal),
             built.landscape(),
             built.spent(records, steps, make_goal(self.config.system)),
             parts.heading("Trust"),
