@@ -4,8 +4,8 @@
 
 DIR holds zuo_ELEMENT_training.extxyz.gz and zuo_ELEMENT_test.extxyz.gz. A size is the number of
 random training structures (seed 0); 0 means all of them. With all of them, properties of the
-crystal are computed too: lattice constant, elastic constants, vacancy energy of a cell of about 100 atoms, and
-phonon frequencies by finite displacements. Processor times are those of one thread.
+crystal are computed too: lattice constant, elastic constants, vacancy energy of a cell of about 100
+atoms, and phonon frequencies by finite displacements. Processor times are those of one thread.
 """
 
 from __future__ import annotations
