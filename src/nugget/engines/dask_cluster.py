@@ -300,12 +300,9 @@ def job_queue_options(config: ExecutionConfig) -> dict[str, Any]:
     options: dict[str, Any] = {"memory": f"{2 * cores} GB"} | given
     options |= {"cores": workers, "processes": workers}
     if config.cluster == "slurm":
-        options["job_directives_skip"] = ["-n 1", "--cpus-per-task"] + list(
-            given.get("job_directives_skip", [])
-        )
-        options["job_extra_directives"] = [f"--ntasks={cores}"] + list(
-            given.get("job_extra_directives", [])
-        )
+        skipped, added = given.get("job_directives_skip", []), given.get("job_extra_directives", [])
+        options["job_directives_skip"] = ["-n 1", "--cpus-per-task", *skipped]
+        options["job_extra_directives"] = [f"--ntasks={cores}", *added]
     elif cores > workers and "resource_spec" not in given:
         options["resource_spec"] = f"select=1:ncpus={cores}:mpiprocs={cores}"
     return options

@@ -88,8 +88,8 @@ class ExecutionConfig(Section):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="dask: passed to LocalCluster, SLURMCluster or PBSCluster (queue, walltime, …); "
-        "jobs: ranks, memory, walltime, queue, prologue, … of a job",
+        description="dask: passed to LocalCluster, SLURMCluster or PBSCluster (queue, walltime, …)"
+        "; jobs: ranks, memory, walltime, queue, prologue, … of a job",
     )
 
     @model_validator(mode="after")
