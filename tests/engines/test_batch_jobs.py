@@ -128,6 +128,19 @@ def test_a_cancelled_job_is_submitted_again_and_a_killed_search_finds_its_jobs(t
 
 @pytest.mark.slow
 @needs_slurm
+def test_an_equal_call_is_a_job_of_its_own(tmp_path):
+    """It used to take the job before it, which was completing, for its own."""
+    repeated = executor(tmp_path)
+    for _ in range(2):
+        assert repeated.submit(os.cpu_count).result(timeout=90) == os.cpu_count()
+    log = (tmp_path / "jobs.log").read_text()
+    assert log.count("submitted as") == 2
+    assert "without a result" not in log
+    repeated.cancel()
+
+
+@pytest.mark.slow
+@needs_slurm
 def test_jobs_that_always_die_end_in_one_sentence(tmp_path):
     dying = executor(tmp_path, resubmissions=1, prologue=("echo no such module; exit 3",))
     future = dying.submit(os.getcwd)

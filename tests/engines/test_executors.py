@@ -145,7 +145,7 @@ def test_workers_do_not_outlive_their_parent(tmp_path):
 @pytest.mark.parametrize(
     ("told", "hint"),
     [
-        ({"kind": "threads"}, "'in-process', 'processes' or 'dask'"),
+        ({"kind": "threads"}, "'in-process', 'processes', 'dask' or 'jobs'"),
         ({"workers": 0}, "execution.workers"),
         ({"wokers": 2}, "execution.wokers is not an option; did you mean 'workers'?"),
         ({"address": "tcp://x:1"}, 'belong to kind = "dask"'),

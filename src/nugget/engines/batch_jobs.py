@@ -132,6 +132,7 @@ class _Job:
     future: _JobFuture
     number: str | None = None
     losses: int = 0
+    unsure: bool = False  # an earlier process may have submitted it before it was killed
     ended: float | None = None  # when the job was first seen to have ended without an answer
     word: str = ""  # SLURM's word for its state
 
@@ -185,6 +186,7 @@ class JobExecutor(Executor):
         """Continue with what an earlier process submitted."""
         with contextlib.suppress(OSError):
             job.number = (job.directory / NUMBER).read_text().strip() or None
+        job.unsure = job.number is None
         self._note(job, "found again" + (f", job {job.number}" if job.number else ""))
 
     def lost(self) -> str | None:
@@ -265,15 +267,16 @@ class JobExecutor(Executor):
         if self._most is not None:
             waiting = waiting[: max(self._most - queued, 0)]
         for job in waiting:
-            # Killed between sbatch and the file with its number, the job is in the queue.
-            number = slurm.named(job.name)
+            # Killed between sbatch and the file with its number, the job is in the queue. Only then:
+            # a job that is just completing, of an equal call before, has the same name.
+            number = slurm.named(job.name) if job.unsure else None
             if number is None:
                 script = job_script(self._options, self._environment, job.directory, job.name)
                 write_atomically(job.directory / SCRIPT, script)
                 number = slurm.submit(str(job.directory / SCRIPT))
                 self._note(job, f"submitted as job {number}")
             write_atomically(job.directory / NUMBER, number)
-            job.number, job.ended = number, None
+            job.number, job.ended, job.unsure = number, None, False
         if waiting:
             self._answers()
 

@@ -79,7 +79,7 @@ def submit(script: str) -> str:
 
 def named(name: str) -> str | None:
     """The number of a job of this name that waits or runs, if there is one."""
-    numbers = _run(["squeue", "-h", "-o", "%i", "--me", "--name", name]).split()
+    numbers = _run(["squeue", "-h", "-o", "%i", "--me", "-t", "PD,R", "--name", name]).split()
     return numbers[0] if numbers else None
 
 
