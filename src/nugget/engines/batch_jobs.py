@@ -267,8 +267,8 @@ class JobExecutor(Executor):
         if self._most is not None:
             waiting = waiting[: max(self._most - queued, 0)]
         for job in waiting:
-            # Killed between sbatch and the file with its number, the job is in the queue. Only then:
-            # a job that is just completing, of an equal call before, has the same name.
+            # Killed between sbatch and the file with its number, the job is in the queue. Only
+            # then: a job that is just completing, of an equal call before, has the same name.
             number = slurm.named(job.name) if job.unsure else None
             if number is None:
                 script = job_script(self._options, self._environment, job.directory, job.name)
