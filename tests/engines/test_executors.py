@@ -145,7 +145,7 @@ def test_workers_do_not_outlive_their_parent(tmp_path):
 @pytest.mark.parametrize(
     ("told", "hint"),
     [
-        ({"kind": "threads"}, "'in-process', 'processes' or 'dask'"),
+        ({"kind": "threads"}, "'in-process', 'processes', 'dask' or 'jobs'"),
         ({"workers": 0}, "execution.workers"),
         ({"wokers": 2}, "execution.wokers is not an option; did you mean 'workers'?"),
         ({"address": "tcp://x:1"}, 'belong to kind = "dask"'),
@@ -202,26 +202,34 @@ def test_a_local_dask_cluster_of_single_threads():
 @pytest.mark.parametrize(
     ("cluster", "lines"),
     [
-        ("slurm", ["#SBATCH -p long", "#SBATCH -n 1", "#SBATCH --cpus-per-task=4", "-t 02:00:00"]),
+        ("slurm", ["#SBATCH -p long", "#SBATCH --ntasks=4", "-t 02:00:00"]),
         ("pbs", ["#PBS -q long", "ncpus=4", "walltime=02:00:00"]),
     ],
 )
 def test_the_job_script_of_a_queue(cluster, lines):
-    """Four cores are four workers of one thread each, and libraries are told before they start."""
+    """Each worker has one thread, and libraries are told before they start."""
     pytest.importorskip("dask_jobqueue")
-    options = {"cores": 4, "queue": "long", "walltime": "02:00:00", "interface": "lo"}
+    options = {
+        "cores": 4,
+        "processes": 2,
+        "queue": "long",
+        "walltime": "02:00:00",
+        "interface": "lo",
+    }
     config = ExecutionConfig(kind="dask", cluster=cluster, options=options)
     with make_cluster(config, ONE_THREAD) as made:
         script = made.job_script()
     for line in lines:
         assert line in script
-    assert "--nworkers 4" in script
+    assert "--nworkers 2" in script
+    assert "-n 1\n" not in script
+    assert "cpus-per-task" not in script
     assert "--nthreads 1" in script
     worker = script.index("distributed.cli.dask_worker")
     for name in ONE_THREAD:
         assert 0 < script.index(f"export {name}=1") < worker
-    bad = ExecutionConfig(kind="dask", cluster=cluster, options={**options, "processes": 2})
-    with pytest.raises(NuggetError, match="4 cores and 2 processes"):
+    bad = ExecutionConfig(kind="dask", cluster=cluster, options={**options, "processes": 5})
+    with pytest.raises(NuggetError, match="5 processes on 4 cores"):
         make_cluster(bad, ONE_THREAD)
 
 

@@ -391,4 +391,10 @@ def with_execution(campaign: Campaign, changed: Mapping[str, Any]) -> ExecutionC
     if changed.get("kind", "dask") != "dask":  # only Dask uses the others
         settings = {"workers": settings["workers"]}
     settings |= changed
-    return make_config({"execution": settings}, "execution").execution
+    execution = make_config({"execution": settings}, "execution").execution
+    if execution.kind == "jobs":
+        raise NuggetError(
+            'execution.kind = "jobs" submits evaluations of one search, not the searches of a '
+            'campaign; use kind = "dask", or run the campaign inside one job.'
+        )
+    return execution

@@ -134,7 +134,7 @@ def follow(campaign: Campaign, where: Mapping[str, Any], live: bool, quiet: bool
     view = None if quiet else make_campaign_view(title, campaign, live)
     try:
         with (
-            make_executor(execution) as executor,
+            make_executor(execution, campaign.directory) as executor,
             view or nullcontext(),
             graceful_stop(campaign.stop, None if view is None else view.note, several=True),
         ):

@@ -34,6 +34,12 @@ def engines(
         None, help="With --try: vacuum around a structure without a cell, Å."
     ),
     time_limit: float | None = Option(None, help="With --try: time limit, s. Default: 600."),
+    execution: bool = Option(
+        False, "--execution", help="With --try settings.toml: evaluate where [execution] says."
+    ),
+    dry_run: bool = Option(
+        False, "--dry-run", help="With --execution: print the job script, submit nothing."
+    ),
     keep: bool = Option(False, "--keep", help="With --try: keep the files of a failed evaluation."),
     options: bool = Option(
         False, "--options", help="Table of the options of all engines, or of NAME."
@@ -50,6 +56,7 @@ def engines(
         nugget engines vasp --options
         nugget engines --try gfn1-xtb
         nugget engines --try settings.toml slab.xyz
+        nugget engines --try settings.toml --execution --dry-run
         nugget engines --try my_module:my_factory slab.xyz --option k=4
         nugget search Au20 --engine gpaw
 
@@ -58,7 +65,9 @@ def engines(
     directory. --try evaluates FILE, or a small structure, as in a search: in a separate process
     and directory. It accepts the name of an engine or a settings file, whose section [engine] it
     uses; without FILE it evaluates an initial structure of that search. The exit code is 1 if the
-    evaluation fails; its last output is printed, and --keep keeps its files.
+    evaluation fails; its last output is printed, and --keep keeps its files. --execution submits
+    the evaluation to the queue that [execution] of the settings file names, and prints the job
+    script; with --dry-run only the script.
 
     --options lists what each option may do. In a file that names options of the kinds `code` and
     `writes files`, or options that are not listed, nugget asks for --trust.
@@ -68,6 +77,9 @@ def engines(
             raise NuggetError("Name the engine to try, as `nugget engines --try emt`.")
         settings = given(charge=charge, spin=spin, vacuum=vacuum, time_limit=time_limit)
         engine = _engine(name, option or [], settings, trust)
+        if execution:
+            try_execution(name, engine, file, dry_run, json, trust)
+            return
         _try(*engine, _structure(name, file), json, "" if file else name, keep)
     elif options:
         _options(name, json)
@@ -194,6 +206,13 @@ def _try(
                 outcome = evaluator.evaluate(atoms)
             output = _last_lines(Path(scratch))
         outcome = replace(outcome, reason=outcome.reason.partition(" (files in ")[0])
+    _show_outcome(name, atoms, outcome, json, hint, output)
+
+
+def _show_outcome(
+    name: str, atoms: Atoms, outcome: Outcome, json: bool, hint: str = "", output: str = ""
+) -> None:
+    """Print the result of a trial; the exit code is 1 after a failure."""
     report = _report(name, atoms, outcome)
     if json:
         emit(report)
@@ -212,6 +231,44 @@ def _try(
             typer.echo(f"The last output of the engine (--keep keeps all its files):\n{output}")
     if not outcome.ok:
         raise typer.Exit(1)
+
+
+def try_execution(
+    name: str,
+    engine: tuple[str, dict[str, Any], dict[str, Any]],
+    file: Path | None,
+    dry_run: bool,
+    json: bool,
+    trust: bool,
+) -> None:
+    """Evaluate one structure through the executor of a settings file."""
+    from nugget.engines.engine_settings import EngineConfig, execution_code, require_trust
+    from nugget.engines.execution import make_executor, script_of
+    from nugget.engines.queue import EvaluationQueue
+    from nugget.search.search_settings import read_config
+
+    if not name.endswith(".toml"):
+        raise NuggetError(
+            "--execution needs a settings file with a section [execution], as "
+            "`nugget engines --try settings.toml --execution`."
+        )
+    where = read_config(Path(name)).execution
+    require_trust(execution_code(where), name, trust)
+    directory = Path.cwd()
+    if not json:
+        typer.echo(script_of(where, directory))
+    if dry_run:
+        return
+    program, options, settings = engine
+    config = EngineConfig(name=program, options=options, retries=0, **settings)
+    atoms = _structure(name, file)
+    with (
+        make_executor(where, directory) as executor,
+        EvaluationQueue(config, 1, executor, directory=directory) as queue,
+    ):
+        queue.submit(0, atoms)
+        _, outcome = queue.next()
+    _show_outcome(program, atoms, outcome, json)
 
 
 def _last_lines(scratch: Path, number: int = 10) -> str:

@@ -195,9 +195,9 @@ def follow(
     watch, note = (None, None) if view is None else (view.watch, view.note)
     try:
         # The search starts local processes itself; a cluster is started here.
-        is_cluster = config.execution.kind == "dask"
+        where = config.execution
         with (
-            make_executor(config.execution) if is_cluster else nullcontext() as executor,
+            make_executor(where, directory) if where.is_cluster else nullcontext() as executor,
             view or nullcontext(),
             graceful_stop(search.stop, note, config.search.in_flight > 1),
         ):

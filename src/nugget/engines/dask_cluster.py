@@ -265,20 +265,44 @@ def make_cluster(
         queues = import_module("dask_jobqueue")
     except ImportError:
         raise NuggetError(_MISSING) from None
-    cores = int(config.options.get("cores", 1))
-    options: dict[str, Any] = {
-        "cores": cores,
-        "processes": cores,
-        "memory": f"{2 * cores} GB",
-    } | config.options
-    if options["processes"] != cores:
-        raise NuggetError(
-            f"execution.options has {cores} cores and {options['processes']} processes; workers "
-            "run one thread, so leave processes out."
-        )
+    options = job_queue_options(config)
     exports = [f"export {name}={value}" for name, value in environment.items()]
     options["job_script_prologue"] = exports + list(options.get("job_script_prologue", []))
     kind = getattr(queues, {"slurm": "SLURMCluster", "pbs": "PBSCluster"}[config.cluster])
     if jobs is not None:
         options["job_cls"] = jobs.limited(kind.job_cls)
     return kind(**options)
+
+
+def job_script_of(config: ExecutionConfig, environment: Mapping[str, str]) -> str:
+    """The script of the jobs of a queue, which is not submitted."""
+    with _quiet():
+        cluster = make_cluster(config, environment)
+        try:
+            return str(cluster.job_script())
+        finally:
+            _close(cluster)
+
+
+def job_queue_options(config: ExecutionConfig) -> dict[str, Any]:
+    """Options of dask-jobqueue: one worker with one thread, and cores for the engine's ranks.
+
+    A job has `processes` workers (one by default), each of which runs an engine on its share of the
+    `cores`. Dask would start as many threads as there are cores, and SLURM give them all to one
+    task, where MPI needs a task for each rank.
+    """
+    given = dict(config.options)
+    cores, workers = int(given.pop("cores", 1)), int(given.pop("processes", 1))
+    if cores < workers:
+        raise NuggetError(
+            f"execution.options has {workers} processes on {cores} cores; each worker needs a core."
+        )
+    options: dict[str, Any] = {"memory": f"{2 * cores} GB"} | given
+    options |= {"cores": workers, "processes": workers}
+    if config.cluster == "slurm":
+        skipped, added = given.get("job_directives_skip", []), given.get("job_extra_directives", [])
+        options["job_directives_skip"] = ["-n 1", "--cpus-per-task", *skipped]
+        options["job_extra_directives"] = [f"--ntasks={cores}", *added]
+    elif cores > workers and "resource_spec" not in given:
+        options["resource_spec"] = f"select=1:ncpus={cores}:mpiprocs={cores}"
+    return options

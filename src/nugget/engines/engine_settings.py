@@ -73,10 +73,11 @@ HEARTBEAT = 120.0  # seconds without a heartbeat before a worker is replaced
 
 
 class ExecutionConfig(Section):
-    """Where the searches of a campaign run, or with dask the evaluations of one search."""
+    """Where the searches of a campaign run, or with dask and jobs the evaluations of one search."""
 
-    kind: Literal["in-process", "processes", "dask"] = Field(
-        "processes", description="sequential, processes on this machine, or Dask"
+    kind: Literal["in-process", "processes", "dask", "jobs"] = Field(
+        "processes",
+        description="sequential, processes on this machine, Dask, or one SLURM job for each",
     )
     workers: int | None = Field(None, ge=1, description="searches at a time; none: one per core")
     address: str | None = Field(
@@ -87,16 +88,24 @@ class ExecutionConfig(Section):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="dask: passed to LocalCluster, SLURMCluster or PBSCluster (queue, walltime, …)",
+        description="dask: passed to LocalCluster, SLURMCluster or PBSCluster (queue, walltime, …)"
+        "; jobs: ranks, memory, walltime, queue, prologue, … of a job",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> ExecutionConfig:
-        if self.kind != "dask" and (self.address or self.options or self.cluster != "local"):
-            raise ValueError('address, cluster and options belong to kind = "dask"')
+        if self.kind != "dask" and (self.address or self.cluster != "local"):
+            raise ValueError('address and cluster belong to kind = "dask"')
+        if self.options and not self.is_cluster:
+            raise ValueError('options belong to kind = "dask" or "jobs"')
         if self.address is not None and (self.options or self.cluster != "local"):
             raise ValueError("give the address of a scheduler or a cluster to start, not both")
         return self
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether evaluations of a search leave this machine's own processes."""
+        return self.kind in ("dask", "jobs")
 
     @property
     def count(self) -> int:
@@ -108,12 +117,13 @@ class ExecutionConfig(Section):
         return len(granted(0))
 
 
-# Options of Dask clusters that are plain numbers and names; all others may start programs. They
-# become part of a shell script, so that text must be one word.
+# Options of Dask clusters and jobs that are plain numbers and names; all others may start programs.
+# They become part of a shell script, so that text must be one word.
 _HARMLESS = frozenset(
     {
-        "account", "cores", "death_timeout", "interface", "job_name", "memory", "n_workers", "name",
-        "processes", "project", "queue", "resource_spec", "threads_per_worker", "walltime",
+        "account", "cores", "cores_per_rank", "death_timeout", "interface", "job_name", "memory",
+        "n_workers", "name", "nodes", "poll", "processes", "project", "queue", "ranks",
+        "resource_spec", "resubmissions", "threads_per_worker", "walltime",
     }
 )  # fmt: skip
 
@@ -141,7 +151,7 @@ def engine_code(name: str, options: dict[str, Any]) -> list[str]:
 def execution_code(execution: ExecutionConfig) -> list[str]:
     """The code that an executor with these settings runs."""
     code = [
-        f"dask:{option}={value}"
+        f"{execution.kind}:{option}={value}"
         for option, value in execution.options.items()
         if option not in _HARMLESS or not (isinstance(value, int | float) or _is_word(value))
     ]

@@ -1,6 +1,6 @@
-"""Where jobs run: in this process, in processes of this machine, or on a Dask cluster.
+"""Where jobs run: in this process, in processes of this machine, on a Dask cluster, or in a queue.
 
-`nugget.engines.dask_cluster` contains the last of these.
+`nugget.engines.dask_cluster` and `nugget.engines.batch_jobs` contain the last two of these.
 
 `make_executor` gives a `concurrent.futures.Executor` for each of them. Workers run one thread and
 may be lost at any time. A worker without a heartbeat is killed and counts as lost. The job of a
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from nugget.engines.engine_settings import HEARTBEAT, MAX_LOSSES, ExecutionConfig
@@ -176,13 +177,16 @@ PATIENCE = 15.0
 
 
 @contextlib.contextmanager
-def make_executor(config: ExecutionConfig) -> Iterator[Executor]:
+def make_executor(config: ExecutionConfig, directory: Path | None = None) -> Iterator[Executor]:
     """An executor within a context; an exception in the context kills its workers.
+
+    Batch jobs have their files in `directory` (default: the current one). They stay in the queue
+    after an exception, so that the next process can collect their results.
 
     If they do not end within `PATIENCE` seconds, the program ends with exit code 130, so that an
     interrupt always works; an error is printed before, and the exit code is 2.
     """
-    manager = _executor(config)
+    manager = _executor(config, directory)
     executor = manager.__enter__()
     try:
         yield executor
@@ -194,12 +198,17 @@ def make_executor(config: ExecutionConfig) -> Iterator[Executor]:
 
 
 @contextlib.contextmanager
-def _executor(config: ExecutionConfig) -> Iterator[Executor]:
+def _executor(config: ExecutionConfig, directory: Path | None) -> Iterator[Executor]:
     if config.kind == "dask":
         # Dask takes a second to import.
         from nugget.engines.dask_cluster import dask_executor
 
         with one_thread(), dask_executor(config, ONE_THREAD) as executor:
+            yield executor
+    elif config.kind == "jobs":
+        from nugget.engines.batch_jobs import job_executor
+
+        with job_executor(config, directory or Path.cwd(), ONE_THREAD) as executor:
             yield executor
     elif config.kind == "in-process":
         with InProcess() as executor:
@@ -212,6 +221,23 @@ def _executor(config: ExecutionConfig) -> Iterator[Executor]:
             except BaseException:
                 pool.kill()
                 raise
+
+
+def script_of(config: ExecutionConfig, directory: Path) -> str:
+    """The script of the jobs that these settings submit; NuggetError if they submit none."""
+    if config.kind == "jobs":
+        from nugget.engines.batch_jobs import DIRECTORY, job_options, job_script
+
+        place = directory.absolute() / DIRECTORY / "example"
+        return job_script(job_options(config), ONE_THREAD, place, "nugget-example")
+    if config.kind == "dask" and config.address is None and config.cluster != "local":
+        from nugget.engines.dask_cluster import job_script_of
+
+        return job_script_of(config, ONE_THREAD)
+    raise NuggetError(
+        'the settings submit no jobs; [execution] needs kind = "jobs", or kind = "dask" with '
+        'cluster = "slurm" or "pbs".'
+    )
 
 
 @contextlib.contextmanager

@@ -26,6 +26,10 @@ class Failure(StrEnum):
     IMPLAUSIBLE = "implausible"  # rejected by `nugget.engines.plausibility`
 
 
+class WalltimeError(NuggetError):
+    """The batch job of an evaluation reached its walltime; the same job would reach it again."""
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The result of evaluating one structure.

@@ -21,7 +21,7 @@ from ase import Atoms
 
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.execution import executor_lost, require_alive
-from nugget.engines.outcome import Failure, Outcome, atoms_dict, atoms_from
+from nugget.engines.outcome import Failure, Outcome, WalltimeError, atoms_dict, atoms_from
 from nugget.engines.plausibility import Judge, settle
 from nugget.engines.runner import Evaluator
 from nugget.engines.task import SCRATCH, Task
@@ -115,6 +115,8 @@ class EvaluationQueue:
         for attempt in range(1, self.retries + 2):
             try:
                 return self._outcome(self._send(atoms, -attempt, fresh).result(), atoms)
+            except WalltimeError as error:
+                return Outcome(atoms.copy(), Failure.TIMEOUT, str(error), attempts=attempt)
             except (Exception, CancelledError) as error:
                 lost = error
         reason = f"the worker was lost ({type(lost).__name__}: {lost})"[:500]
@@ -128,6 +130,8 @@ class EvaluationQueue:
             key, attempt, future = self._ended()
             try:
                 outcome = self._outcome(future.result(), self._atoms[key])
+            except WalltimeError as error:
+                outcome = Outcome(self._atoms[key].copy(), Failure.TIMEOUT, str(error))
             except (Exception, CancelledError) as error:
                 if attempt <= self.retries:
                     self._start(key, attempt + 1)
