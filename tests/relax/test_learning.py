@@ -12,7 +12,8 @@ from ase.constraints import FixAtoms
 from ase.optimize import BFGS
 from example_structures import gold_cluster
 
-from nugget.relax.engine_relaxation import LearningRelaxation, relax_with_engine
+from nugget.relax.engine_relaxation import LearningRelaxation, QuasiNewton, relax_with_engine
+from nugget.relax.local_surrogate import Point
 
 
 def evaluated(atoms: Atoms) -> Atoms:
@@ -88,3 +89,20 @@ def test_an_engine_that_goes_astray_is_not_followed():
     assert wrong[0] >= 5
     assert done.converged
     assert done.energy == pytest.approx(honest.energy, abs=0.02)
+
+
+def test_quasi_newton_steps_reach_the_minimum_of_a_soft_valley() -> None:
+    """Curvatures of 0.5 to 60 eV/Å², as those of hydrogen bonds and of covalent bonds."""
+    rng = np.random.default_rng(3)
+    modes = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    hessian = modes @ np.diag([0.5, 1.0, 5.0, 20.0, 40.0, 60.0]) @ modes.T
+
+    def point(x: np.ndarray) -> Point:
+        return Point(x, float(0.5 * x @ hessian @ x), hessian @ x)
+
+    here = point(rng.normal(scale=0.2, size=6))
+    descent = QuasiNewton(here)
+    for _ in range(60):
+        here = point(descent.next())
+        descent.learn(here)
+    assert np.max(np.abs(here.gradient)) < 1e-3

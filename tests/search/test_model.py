@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nugget import CUR, RBF, SOAP, LabelNoise, PivotedCholesky, ProjectedProcess
+from nugget.campaign.campaign import check_settings
 from nugget.errors import NuggetError
 from nugget.potential.mean_functions.base import SpeciesEnergies, SumPrior
 from nugget.potential.mean_functions.pair_terms import PairWell, Repulsion
 from nugget.potential.potential import Potential
+from nugget.search.search import Search
 from nugget.search.search_settings import ModelConfig, make_config
 from nugget.search.surrogate import make_potential
 from nugget.systems import PlacedAtoms
@@ -23,13 +26,35 @@ def made(**settings: Any) -> Potential:
 
 def test_defaults():
     potential = made()
-    assert potential.descriptor == SOAP(("Au", "Cu"), 6.0, 4, 3, 1.0)
+    assert potential.descriptor == SOAP(("Au", "Cu"), 6.0, 4, 3, 0.89)
     assert potential.kernel == RBF(20.0)
     assert potential.inducing == PivotedCholesky(max_points=1000)
     assert potential.uncertainty == LabelNoise(0.02, 0.1, 0.1, None)
     assert (potential.noise, potential.force_noise, potential.seed) == (0.01, 0.2, 7)
     assert isinstance(potential.prior, SumPrior)
     assert potential.prior.parts == (SpeciesEnergies(), PairWell())
+
+
+@pytest.mark.parametrize(
+    ("formula", "width"), [("Au3", 0.91), ("Ti2O4", 0.75), ("Si2C2", 0.62), ("H4O2", 0.6)]
+)
+def test_the_width_of_the_gaussians_follows_the_shortest_bond(formula: str, width: float):
+    """A third of the sum of covalent radii: Au 1.36, Ti 1.60, O 0.66, Si 1.11, C 0.76 Å."""
+    model = ModelConfig()
+    built = make_potential(model, PlacedAtoms.cluster(formula), 0).descriptor
+    assert isinstance(built, SOAP)
+    assert built.sigma == width
+    fixed = make_potential(ModelConfig(sigma=1.0), PlacedAtoms.cluster(formula), 0).descriptor
+    assert isinstance(fixed, SOAP)
+    assert fixed.sigma == 1.0
+
+
+def test_a_run_directory_holds_the_width(tmp_path: Path):
+    config = make_config({"system": {"formula": "Au3"}, "engine": {"name": "emt"}})
+    search = Search.create(config, tmp_path / "run")
+    assert config.model.sigma is None
+    assert search.config.model.sigma == 0.91
+    check_settings(tmp_path / "run", config)  # a campaign continues it
 
 
 # The same options by their names of version 0.2, and by those of the parts.
@@ -56,7 +81,7 @@ def test_names_of_version_0_2_are_accepted():
 def test_settings_and_options_reach_the_parts(options: dict[str, Any]):
     chosen = {"cutoff": 5.0, "length_scale": 10.0, "kernel_options": {"amplitude": 2.0}}
     potential = made(**chosen, baseline="repulsion", **options)
-    assert potential.descriptor == SOAP(("Au", "Cu"), 5.0, 5, 3, 1.0)
+    assert potential.descriptor == SOAP(("Au", "Cu"), 5.0, 5, 3, 0.89)
     assert potential.kernel == RBF(10.0, 2.0)
     assert potential.inducing == PivotedCholesky(1e-5, 77)
     assert potential.uncertainty == LabelNoise(0.3, 0.4, 0.5, 9)

@@ -28,7 +28,7 @@ from nugget.errors import NuggetError
 from nugget.search.loop import Status
 from nugget.search.prepare import check, code_of, copied_names, copy_files, locate, with_files
 from nugget.search.search import Search
-from nugget.search.search_settings import Config, make_config, read_config, write_config
+from nugget.search.search_settings import Config, differs, make_config, read_config, write_config
 from nugget.search.store import LOG, SETTINGS, STATUS, Store
 from nugget.storage.files import LOCK, locked, open_file, refuse_link, write_atomically
 
@@ -121,7 +121,7 @@ def check_settings(directory: Path, ours: Config) -> None:
         f"{section}.{key} is {a[section][key]!r} there and {value!r} here"
         for section, values in b.items()
         for key, value in values.items()
-        if a[section][key] != value
+        if differs(section, key, value, a[section][key])
     ]
     if wrong:
         raise NuggetError(

@@ -38,6 +38,34 @@ MEMORY, MAX_STEP = 40, 0.2  # of L-BFGS with a cell: curvature pairs, Å
 
 Evaluate = Callable[[Atoms], Atoms | None]
 
+STIFFNESS = 70.0  # eV/Å²: first Hessian of a quasi-Newton descent, that of a stiff bond
+
+
+class QuasiNewton:
+    """BFGS in Cartesian coordinates, which takes over where the local surrogate fails.
+
+    It accepts every point, so that small errors of energies do not stop it.
+    """
+
+    def __init__(self, start: Point) -> None:
+        self._here, self._hessian = start, STIFFNESS * np.eye(len(start.x))
+
+    def learn(self, point: Point) -> None:
+        """Move to the point and update the Hessian by the change of the gradient."""
+        s, y = point.x - self._here.x, point.gradient - self._here.gradient
+        hs = self._hessian @ s
+        sy, shs = float(s @ y), float(s @ hs)
+        if abs(sy) > 1e-12 and abs(shs) > 1e-12:
+            self._hessian += np.outer(y, y) / sy - np.outer(hs, hs) / shs
+        self._here = point
+
+    def next(self) -> Floats:
+        """The Newton step with the absolute values of all curvatures, limited to MAX_STEP."""
+        curvatures, modes = np.linalg.eigh(self._hessian)
+        along = modes.T @ self._here.gradient / np.maximum(np.abs(curvatures), 1e-6)
+        step = -modes @ along
+        return np.asarray(self._here.x + step * min(1.0, MAX_STEP / np.max(np.abs(step))))
+
 
 class EngineRelaxation(ABC):
     """One relaxation of a structure: `propose`, evaluate, `observe`, until `done`."""
@@ -94,6 +122,7 @@ class LearningRelaxation(EngineRelaxation):
         self._probed: list[Floats] = []
         self._trial: Floats | None = None  # the next proposal, if it is chosen already
         self._probing = False  # whether it tests a soft mode
+        self._newton: QuasiNewton | None = None  # once steps of the surrogate have failed
 
     def propose(self) -> Atoms:
         atoms = self.best.copy()
@@ -136,6 +165,10 @@ class LearningRelaxation(EngineRelaxation):
             return
         self._failures = 0
         self.points.append(point)
+        if self._newton is not None:
+            self._newton.learn(point)
+            if self._largest(point.gradient) <= self.fmax and point.energy > self._energy + RISE:
+                self.end = RelaxationEnd.STALLED  # a stationary point above the lowest one
         allowed = RISE if self._largest(point.gradient) <= self.fmax else 0.0
         if before is None or point.energy < before.energy + allowed:
             self._reach = min(1.5 * self._reach, LONGEST) if before is not None else FIRST
@@ -143,12 +176,18 @@ class LearningRelaxation(EngineRelaxation):
         elif not self._probing:
             self._reach = 0.5 * min(self._reach, float(np.max(np.abs(x - before.x))))
             if self._reach < SHORTEST:
-                self.end = RelaxationEnd.STALLED
+                self._stall(before)
         self._trial, self._probing = None, False
         if not self.done and self._small:
             self._trial = self._lower_point(self._lowest or point) if self.probes else None
             if self._trial is None:
                 self.end = RelaxationEnd.CONVERGED
+
+    def _stall(self, lowest: Point) -> None:
+        """No step of the surrogate lowers the energy: continue by quasi-Newton steps, once."""
+        if self._newton is None:
+            self._newton = QuasiNewton(lowest)
+        self._reach = FIRST
 
     def _absurd(self, point: Point, before: Point) -> bool:
         """Whether a lower point has disproportionate forces, which no step downhill leads to."""
@@ -156,6 +195,11 @@ class LearningRelaxation(EngineRelaxation):
         return point.energy < before.energy and fmax > ABSURD * max(
             self._largest(before.gradient), 1.0
         )
+
+    @property
+    def _energy(self) -> float:
+        """The energy of the lowest structure."""
+        return np.inf if self._lowest is None else self._lowest.energy
 
     @property
     def _small(self) -> bool:
@@ -194,7 +238,9 @@ class LearningRelaxation(EngineRelaxation):
         return float(np.sqrt(np.max(np.sum(forces**2, axis=1), initial=0.0)))
 
     def _next(self, lowest: Point) -> Floats:
-        """The minimum of E + κσ around the lowest point."""
+        """The minimum of E + κσ around the lowest point, or a quasi-Newton step."""
+        if self._newton is not None:
+            return self._newton.next()
         if self._features.n_pairs:
             _, x = self._minimum(self._model(lowest), lowest, KAPPA)
             if np.max(np.abs(x - lowest.x)) > 1e-4 and np.isfinite(x).all():

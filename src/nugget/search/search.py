@@ -34,7 +34,7 @@ from nugget.search.prepare import (
     with_files,
 )
 from nugget.search.record import UNFINISHED, Check, End, EndStatus, Proposal, Record
-from nugget.search.search_settings import Config
+from nugget.search.search_settings import Config, with_width
 from nugget.search.stop import Confidence
 from nugget.search.store import Store
 from nugget.search.surrogate import baseline_code
@@ -105,6 +105,9 @@ class Search(Shown):
         Store.check_free(directory)
         files = locate(config, base)
         check(config, files)
+        located = with_files(config, {role: str(file) for role, file in files.items()})
+        numbers = make_system(located.system, Path()).numbers
+        config = config.model_copy(update={"model": with_width(config.model, numbers)})
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory):
             Store.check_free(directory)  # another process may have created a search meanwhile

@@ -25,7 +25,7 @@ from nugget.potential.model_file import code_of_model
 from nugget.potential.potential import Potential
 from nugget.potential.training import Noise
 from nugget.presets import length_scale
-from nugget.search.search_settings import PART_OPTIONS, Config, ModelConfig
+from nugget.search.search_settings import PART_OPTIONS, Config, ModelConfig, with_width
 from nugget.settings import resolve_path
 from nugget.systems.base import System
 
@@ -92,6 +92,7 @@ def model_code(config: Config, directory: Path = Path()) -> list[str]:
 
 # Settings that go to a part if it takes such an argument.
 _SETTINGS = {"descriptor": ("cutoff", "sigma"), "kernel": ("length_scale",)}
+_DEFAULTS_0_2 = {"sigma": 1.0}  # written by version 0.2 for every descriptor
 
 
 def make_potential(
@@ -99,6 +100,7 @@ def make_potential(
 ) -> Potential:
     """The potential, not yet fitted; file names are relative to `directory`."""
     species = sorted({chemical_symbols[z] for z in problem.numbers})
+    model = with_width(model, problem.numbers)
     baseline = make_baseline(model, directory)
     return ModelSettings(
         _part("descriptor", model, model.descriptor, model.descriptor_options),
@@ -129,7 +131,7 @@ def _part(kind: str, model: ModelConfig, name: str, options: Mapping[str, Any]) 
         value = getattr(model, setting)
         if setting in takes:
             given[setting] = value
-        elif value != type(model).model_fields[setting].default:
+        elif value not in (type(model).model_fields[setting].default, _DEFAULTS_0_2.get(setting)):
             raise NuggetError(
                 f"model.{setting} is set, but the {kind} {name!r} does not take it; it takes "
                 f"{registry.taken(factory)}."

@@ -32,6 +32,18 @@ def radii_of(numbers: Ints) -> Floats:
     return RADII[numbers]
 
 
+def bond_length(numbers: Ints) -> float:
+    """The shortest sum of two covalent radii (Å), of unlike elements where there are several.
+
+    Like atoms are no neighbours in oxides and in most molecules, so their sums do not count.
+    """
+    radii = radii_of(np.unique(numbers))
+    unlike = radii[:, None] + radii
+    if len(radii) > 1:
+        np.fill_diagonal(unlike, np.inf)
+    return float(unlike.min())
+
+
 # --- Cells of crystals ---
 
 _NEAR = np.array(list(np.ndindex(3, 3, 3)), dtype=float) - 1.0  # images around a reduced cell
