@@ -1,4 +1,4 @@
-"""Settings of `nugget md` and `nugget neb`; each option and its default is defined here only."""
+"""Settings of `nugget md`, `neb` and `saddle`; each option and its default is defined here only."""
 
 from __future__ import annotations
 

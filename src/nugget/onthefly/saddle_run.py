@@ -74,6 +74,7 @@ class CalculatorBaseline:
         self._atoms.positions = positions
         with one_thread():
             values = self._mean.evaluate(as_batch(self._atoms))
+        assert values.gradient is not None
         return float(values.energies.sum()), values.gradient
 
 
@@ -140,7 +141,8 @@ def find_saddle(
     if not search.points:
         raise NuggetError("The engine failed on the start; see the log of its calls.")
     modes, sides = None, ()
-    if search.converged and config.check_modes:
+    # A model without a baseline does not know the modes that were not followed.
+    if search.converged and (config.check_modes or baseline is None):
         modes = engine_modes(search.best, call)
         tell(f"modes of the engine: {np.round(modes[:3], 2)} eV/Å²")
     if search.converged and config.connect:

@@ -11,7 +11,8 @@ rational-function steps (P-RFO) on it climb along the followed mode and descend 
 
 with λ₋ the lowest eigenvalue of the Hessian of the other modes augmented by their gradient. The
 steps end where the surrogate's forces vanish, or at the trust radius around the evaluated
-structures; there the engine is called. Only the engine's forces decide about convergence.
+structures; there the engine is called. Only the engine's forces decide about convergence: they
+vanish at the saddle, and one more call at a displaced copy shows that the mode is negative.
 
 The state depends on the engine's results alone, so that a search is resumed by repeating them.
 """
@@ -38,8 +39,9 @@ TIGHT = 0.2  # of fmax: forces of the surrogate at which its steps end
 NEGATIVE = 0.05  # eV/Å²: a mode counts as negative below minus this
 PROBE = 0.1  # Å: displacement from a stationary point with a wrong number of negative modes
 MAX_PROBES = 5
+CONFIRM = 0.05  # Å: displacement along the mode with which the engine confirms its curvature
 MAX_FAILURES = 4  # of the engine in a row
-MAX_LABELS = 2000  # of the surrogate
+MAX_LABELS = 3000  # of the surrogate
 _STEP = 0.02  # Å, of finite differences
 _RIGID = 1e-6  # eigenvalues of ∂r/∂xᵀ∂r/∂x of motions that keep all distances
 
@@ -197,9 +199,10 @@ class SaddleSearch:
         self._features = PairFeatures(atoms, self.free)
         if not self._features.n_pairs:
             raise NuggetError("A saddle search needs atoms with neighbours.")
-        self._reach = FIRST
+        self._reach = FIRST if baseline is not None else SHORTEST
         self._failures = self._probes = 0
         self._next: Floats | None = None
+        self._stationary: tuple[Atoms, Point] | None = None  # waits for the engine's curvature
 
     @property
     def done(self) -> bool:
@@ -224,7 +227,7 @@ class SaddleSearch:
         atoms.calc = None
         if self.points:
             if self._next is None:
-                self._next = self._follow(self.points[-1].x)
+                self._next = self._displaced() if self._exploring else self._follow()
             atoms.positions[self.free] = self._next
         return atoms
 
@@ -233,6 +236,7 @@ class SaddleSearch:
         self.calls += 1
         self._next = None
         if atoms is None:
+            self._stationary = None
             self._failures += 1
             self._reach = max(0.5 * self._reach, 0.02)
             if not self.points or self._failures >= MAX_FAILURES:
@@ -260,6 +264,8 @@ class SaddleSearch:
         point = Point(x, float(results["energy"]), -np.asarray(results["forces"])[self.free])
         self.points.append(point)
         self.best = atoms
+        if self._stationary is not None and self._is_confirmed(*self._stationary, point):
+            return
         if np.max(np.abs(self._features.positions[self.free] - x)) > 0.5 * SKIN:
             self._features = PairFeatures(atoms, self.free)
         if self.forecast is not None:
@@ -268,16 +274,19 @@ class SaddleSearch:
                 self._reach = min(1.2 * self._reach, LONGEST)
             elif abs(self.miss) > BAD:
                 self._reach = max(0.7 * self._reach, SHORTEST)
-        if self.largest(point.gradient) <= self.fmax:
+        if self.largest(point.gradient) <= self.fmax and not self._exploring:
             self._judge(x)
 
     def _judge(self, x: Floats) -> None:
-        """At small forces: converged with one negative mode, otherwise leave along a mode."""
+        """At small forces: let the engine confirm one negative mode, or leave along a mode."""
         surface = self.surface()
         self.modes = surface.modes(x, surface.hessian(x))
         negative = self.modes.negative
         if negative == 1:
-            self.end = SaddleEnd.CONVERGED
+            self._stationary = (self.best, self.points[-1])
+            direction = self.modes.vectors[:, 0]
+            self._next = x + CONFIRM / self.largest(direction) * direction
+            self.forecast = None
         elif self._probes >= MAX_PROBES:
             self.end = SaddleEnd.WRONG_MODES
         else:
@@ -287,9 +296,29 @@ class SaddleSearch:
             self._next = x + PROBE / self.largest(direction) * direction
             self.forecast = None
 
-    def _follow(self, x: Floats) -> Floats:
-        """Steps on the surrogate from x, until its forces vanish or the trust radius ends."""
-        surface = self.surface()
+    def _is_confirmed(self, atoms: Atoms, stationary: Point, probe: Point) -> bool:
+        """Whether the engine's forces show a negative curvature along the mode."""
+        self._stationary = None
+        step = probe.x - stationary.x
+        curvature = float((probe.gradient - stationary.gradient) @ step / (step @ step))
+        if curvature >= -NEGATIVE:
+            return False
+        self.best, self.end = atoms, SaddleEnd.CONVERGED
+        return True
+
+    @property
+    def _exploring(self) -> bool:
+        """Without a baseline, forces at displaced copies of the start give the first modes."""
+        return self.baseline is None and self.calls <= int(self.free.sum())
+
+    def _displaced(self) -> Floats:
+        x = self.points[0].x.copy()
+        x[self.calls - 1] += CONFIRM
+        return x
+
+    def _follow(self) -> Floats:
+        """Steps on the surrogate from the last point, until its forces vanish or the trust ends."""
+        x, surface = self.points[-1].x, self.surface()
         hessian, start = surface.hessian(x), x
         energy, gradient = surface(x)
         for _ in range(MAX_STEPS):
