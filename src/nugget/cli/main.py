@@ -18,7 +18,7 @@ import nugget
 from nugget.cli._console import PlainCommand, flowing, handled, plain_where_needed
 
 _NAMES = (
-    "search relax md neb campaign report watch compare list init engines fit predict calibrate "
+    "search relax md neb saddle campaign report watch compare list init engines fit predict calibrate "
     "evaluate learn_curve export info check select label dataset"
 )
 #: The commands in the order of the help; each is the function of the same name in its own module.
@@ -88,6 +88,7 @@ def main(
 
         nugget md start.xyz --engine emt --temperature 600 --out run
         nugget neb initial.traj final.traj --engine emt --out path
+        nugget saddle guess.xyz --engine gfn2-xtb --connect --out ts
 
     Run many searches and compare their success rates:
 

@@ -1,4 +1,4 @@
-"""The run directory of `nugget md` and `nugget neb`, and the base class of their runs.
+"""The run directory of `nugget md`, `nugget neb` and `nugget saddle`, and the base class of their runs.
 
 `run.json` contains settings and start structures, `calls.jsonl` one outcome of the engine per line,
 exact to the last bit and sealed by a hash of this line and all before it. An outcome is written
@@ -51,7 +51,7 @@ def read_run(directory: Path, kind: str) -> tuple[dict[str, Any], list[Atoms]]:
     if data.get("kind") != kind:
         raise NuggetError(f"{directory} contains a run of `nugget {data.get('kind')}`, not {kind}.")
     # Runs of version 0.2 have no training domain, and resume as they began.
-    settings = {"domain": False, **data["settings"]}
+    settings = data["settings"] if kind == "saddle" else {"domain": False, **data["settings"]}
     return settings, [atoms_from(decode(text)) for text in data["structures"]]
 
 

@@ -1,4 +1,4 @@
-"""Settings of `nugget md` and `nugget neb`; each option and its default is defined here only."""
+"""Settings of `nugget md`, `neb` and `saddle`; each option and its default is defined here only."""
 
 from __future__ import annotations
 
@@ -77,3 +77,21 @@ class NEBConfig(Section):
         True, description="whether σ grows with the distance from the training domain"
     )
     seed: int = Field(0, ge=0, description="of all random numbers")
+
+
+class SaddleConfig(Section):
+    """A saddle search from one structure with on-the-fly learning."""
+
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    fmax: float = Field(0.01, gt=0, description="largest force at the saddle point, eV/Å")
+    max_calls: int = Field(100, ge=2, description="largest number of engine calls of the search")
+    baseline: str = Field(
+        "auto",
+        description="engine of the mean function, `none`, or `auto`: gfn2-xtb for molecules "
+        "without transition metals if the engine is expensive, otherwise none",
+    )
+    connect: bool = Field(False, description="relax from the saddle to the minima on both sides")
+    connect_fmax: float = Field(0.05, gt=0, description="largest force at these minima, eV/Å")
+    check_modes: bool = Field(
+        False, description="Hessian of the engine at the saddle, from two calls per coordinate"
+    )

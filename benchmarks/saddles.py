@@ -1,0 +1,125 @@
+"""Saddle searches on molecules beside published programs: `python saddles.py --data PATH`.
+
+PATH contains `saddle_starts.extxyz.gz` and `saddle_published.csv`. Needs PySCF. Every third molecule
+(index 0, 3, …, 87) belongs to the tuning set; the others are judged. Finished molecules are
+kept in the output file, so that an interrupted run continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from ase import Atoms
+from ase.io import read
+
+from nugget.engines.engine_settings import EngineConfig
+from nugget.engines.programs.pyscf import PySCF
+from nugget.onthefly.run_settings import SaddleConfig
+from nugget.onthefly.saddle_run import find_saddle, report_of
+
+RESULTS = Path(__file__).parent / "results" / "saddles.json"
+TUNING = frozenset(range(0, 90, 3))
+PROGRAMS = ("sella", "gp_dimer", "ot_gp_dimer", "dimer")
+
+
+def one(atoms: Atoms, baseline: str) -> dict:
+    """Search from one start with HF/3-21G; seconds of the engine and of the rest."""
+    spin = int(atoms.info["multiplicity"])
+    calculator, spent = PySCF("hf", "3-21g", multiplicity=spin), [0.0]
+
+    def engine(structure: Atoms) -> Atoms | None:
+        begin = time.perf_counter()
+        structure.calc = calculator
+        try:
+            results = {"energy": structure.get_potential_energy(), "forces": structure.get_forces()}
+        except Exception:
+            return None
+        finally:
+            spent[0] += time.perf_counter() - begin
+        from ase.calculators.singlepoint import SinglePointCalculator
+
+        structure.calc = SinglePointCalculator(structure, **results)
+        return structure
+
+    config = SaddleConfig(engine=EngineConfig(name="pyscf", spin=spin), baseline=baseline)
+    begin, bare = time.perf_counter(), atoms.copy()
+    bare.info = {}
+    result = find_saddle(bare, engine, config)
+    report = report_of(result)
+    report["engine_seconds"] = spent[0] / result.calls
+    report["own_seconds"] = (time.perf_counter() - begin - spent[0]) / result.calls
+    report["positions"] = result.atoms.positions.tolist()
+    return report
+
+
+def summary(done: dict, published: list[dict], indices: list[int]) -> dict:
+    rows = [(done[row["id"]], row) for k, row in enumerate(published)
+            if k in indices and row["id"] in done]  # fmt: skip
+    if not rows:
+        return {}
+    calls = [mine["search_calls"] for mine, _ in rows if mine["converged"]]
+    own = [mine["own_seconds"] for mine, _ in rows]
+    gap = np.array([mine["energy"] - float(row["sella_saddle_eV"]) for mine, row in rows
+                    if mine["converged"] and row["sella_saddle_eV"]])  # fmt: skip
+    out = {
+        "molecules": len(rows), "converged": len(calls), "median_calls": float(np.median(calls)),
+        "own_seconds_per_call": float(np.median(own)),
+        "same_as_sella": int(np.sum(np.abs(gap) < 0.01)), "lower": int(np.sum(gap <= -0.01)),
+        "higher": int(np.sum(gap >= 0.01)),
+    }  # fmt: skip
+    for name in PROGRAMS:
+        theirs = [int(row[f"{name}_calls"]) for _, row in rows if row[f"{name}_calls"]]
+        out[f"median_{name}"] = float(np.median(theirs))
+        out[f"converged_{name}"] = sum(bool(row[f"{name}_saddle_eV"]) for _, row in rows)
+    return out
+
+
+def draw(done: dict, published: list[dict], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    rows = sorted((row for row in published if row["id"] in done),
+                  key=lambda row: done[row["id"]]["search_calls"])  # fmt: skip
+    fig, axes = plt.subplots(figsize=(8, 4))
+    for name in PROGRAMS:
+        calls = [float(row[f"{name}_calls"] or "nan") for row in rows]
+        axes.plot(calls, ".", label=name.replace("_", "-"))
+    axes.plot([done[row["id"]]["search_calls"] for row in rows], "k-", label="nugget")
+    axes.set(yscale="log", xlabel="molecule", ylabel="energy and force calls")
+    axes.legend(ncols=5, fontsize="small")
+    fig.savefig(path, dpi=150, bbox_inches="tight")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--set", choices=("tuning", "judging"), default="judging")
+    parser.add_argument("--baseline", default="auto")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--summary", action="store_true", help="only the table and the figure")
+    options = parser.parse_args()
+    images = read(options.data / "saddle_starts.extxyz.gz", ":")
+    published = list(csv.DictReader((options.data / "saddle_published.csv").open()))
+    done = json.loads(options.out.read_text()) if options.out.exists() else {}
+    chosen = [k for k in range(len(images)) if (k in TUNING) == (options.set == "tuning")]
+    # A random order makes an interrupted run a fair sample.
+    for k in np.random.default_rng(0).permutation(chosen):
+        name = images[k].info["id"]
+        if name in done or options.summary:
+            continue
+        done[name] = one(images[k], options.baseline)
+        options.out.write_text(json.dumps(done, indent=1))
+        row = done[name]
+        print(name, len(images[k]), row["search_calls"], published[k]["sella_calls"],
+              f"{row['energy']:.4f}", published[k]["sella_saddle_eV"], row["reason"],
+              row["model_modes"], flush=True)  # fmt: skip
+    print(json.dumps(summary(done, published, chosen), indent=1))
+    draw(done, published, options.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

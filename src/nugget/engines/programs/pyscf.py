@@ -1,0 +1,114 @@
+"""PySCF: Hartree-Fock and density-functional theory for molecules."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from ase import Atoms
+from ase.calculators.calculator import CalculationFailed, Calculator, all_changes
+from ase.units import Bohr, Hartree
+
+from nugget.engines.engine import Engine, option_names
+from nugget.engines.options import plain
+from nugget.errors import NuggetError
+
+_TOLERANCE = 1e-9  # Hartree; gradients are then accurate to about 1e-4 eV/Å
+
+
+class PySCF(Calculator):
+    """Energies and forces of molecules; restricted for singlets, unrestricted otherwise.
+
+    method : `hf`, or the name of an exchange-correlation functional, as `pbe` or `b3lyp`.
+    basis : name of a basis set.
+    multiplicity : 2S + 1; None for the lowest possible one.
+
+    Every calculation starts from the same guess, so that it does not depend on earlier ones. If the
+    field does not converge, it is converged with second-order steps.
+    """
+
+    implemented_properties = ["energy", "forces"]  # noqa: RUF012 (as in ASE)
+
+    def __init__(
+        self,
+        method: str = "pbe",
+        basis: str = "def2-svp",
+        charge: int = 0,
+        multiplicity: int | None = None,
+        max_cycle: int = 100,
+        conv_tol: float = _TOLERANCE,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__()
+        self.method, self.basis, self.charge, self.multiplicity = method, basis, charge, multiplicity
+        self.max_cycle, self.conv_tol, self.verbose = max_cycle, conv_tol, verbose
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: list[str] | None = None,
+        system_changes: list[str] = all_changes,
+    ) -> None:
+        super().calculate(atoms, properties, system_changes)
+        assert self.atoms is not None
+        field = self.converged_field(self.atoms)
+        gradient = field.nuc_grad_method().kernel()
+        self.results["energy"] = float(field.e_tot) * Hartree
+        self.results["forces"] = -gradient * Hartree / Bohr
+
+    def converged_field(self, atoms: Atoms) -> Any:
+        """The converged self-consistent field of PySCF."""
+        if atoms.pbc.any():
+            raise NuggetError("The engine pyscf takes molecules only; the structure is periodic.")
+        _one_thread()
+        gto = import_module("pyscf.gto")
+        electrons = int(atoms.numbers.sum()) - self.charge
+        multiplicity = self.multiplicity or 1 + electrons % 2
+        molecule = gto.M(
+            atom=list(zip(atoms.get_chemical_symbols(), atoms.positions.tolist(), strict=True)),
+            unit="Angstrom", basis=self.basis, charge=self.charge, spin=multiplicity - 1,
+            verbose=self.verbose, symmetry=False,
+        )  # fmt: skip
+        field = self._field(molecule, multiplicity == 1)
+        field.max_cycle, field.conv_tol = self.max_cycle, self.conv_tol
+        field.kernel()
+        if not field.converged:
+            field = field.newton()
+            field.kernel(field.mo_coeff, field.mo_occ)
+        if not field.converged:
+            raise CalculationFailed("SCF not converged")
+        return field
+
+    def _field(self, molecule: Any, closed_shell: bool) -> Any:
+        if self.method.lower() == "hf":
+            scf = import_module("pyscf.scf")
+            return scf.RHF(molecule) if closed_shell else scf.UHF(molecule)
+        dft = import_module("pyscf.dft")
+        field = dft.RKS(molecule) if closed_shell else dft.UKS(molecule)
+        field.xc = self.method
+        return field
+
+
+@cache
+def _one_thread() -> None:
+    """Engines use one thread; with more, sums would depend on their order."""
+    import_module("pyscf.lib").num_threads(1)
+
+
+ENGINES = (
+    Engine(
+        "pyscf",
+        "Hartree-Fock and density-functional theory for molecules (PySCF, PBE/def2-SVP)",
+        PySCF,
+        "pyscf",
+        "pip install pyscf",
+        settings="method (hf, or a functional), basis, charge, multiplicity, max_cycle, conv_tol",
+        options={
+            **plain("method basis", str),
+            **plain("charge multiplicity max_cycle verbose", int),
+            **plain("conv_tol", float),
+        },
+        electrons=option_names("charge", "multiplicity"),
+    ),
+)
