@@ -78,7 +78,9 @@ def true_energy(atoms: Atoms, inner: str) -> float | None:
             return None
 
 
-def one(name: str, evaluation: int | str, shift: float, seed: int, directory: Path) -> dict[str, Any]:
+def one(
+    name: str, evaluation: int | str, shift: float, seed: int, directory: Path
+) -> dict[str, Any]:
     """One search, and what is false in it."""
     inner, system = SYSTEMS[name]
     directory.mkdir(parents=True)

@@ -51,7 +51,7 @@ def saddle(
     [bold]Examples[/bold]
 
         nugget saddle guess.xyz --engine gfn2-xtb --connect --out ts
-        nugget saddle guess.xyz --engine pyscf --set engine.options.method=hf --out ts
+        nugget saddle guess.xyz --engine pyscf --set engine.options.method=hf
         nugget saddle slab.traj --engine emt --mode moved.traj --out hop
         nugget saddle --resume ts
 
@@ -98,8 +98,9 @@ def saddle(
             if lowest:
                 values = ", ".join(f"{value:.2f}" for value in lowest)
                 rows.append((f"lowest modes ({kind})", f"{values} eV/Å²"))
-        for height in report["barriers"]:
-            rows.append(("barrier", f"{height:.4f} ± {report['error']:.4f} eV"))
+        rows.extend(
+            ("barrier", f"{height:.4f} ± {report['error']:.4f} eV") for height in report["barriers"]
+        )
         facts(f"Saddle search {report['reason']}: {run.directory}", rows)
     if not result.converged:
         raise typer.Exit(1)

@@ -222,9 +222,10 @@ class SearchConfig(Section):
         return self
 
 
-#: σ of SOAP in units of the shortest bond length, and its lower bound in Å. Gold finds Au20 with
-#: 0.75 to 1 Å and not with 0.6 Å; Ti4O8 is found with 0.5 to 0.75 Å and not with 1 Å; three water
-#: molecules reach lower energies with 0.6 Å than with 0.5 or 1 Å.
+#: σ of SOAP in units of the shortest bond length, and its lower bound in Å. Searches for Au20
+#: succeed with 0.75 to 1 Å, but not with 0.6 Å. Those for Ti4O8 reach −1168.57 eV with 0.5 to
+#: 0.75 Å, but not with 1 Å. Three water molecules need less than 1 Å, and the differences between
+#: 0.5 and 0.75 Å are small (few seeds each).
 BOND_SHARE, NARROWEST = 1 / 3, 0.6
 
 
