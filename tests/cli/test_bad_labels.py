@@ -182,7 +182,7 @@ def test_forces_under_another_name(good):
     images = labelled(good)
     for atoms in images:
         atoms.info["dft_energy"] = atoms.calc.results["energy"]
-        atoms.arrays["dft_forces"] = atoms.calc.results["forces"]
+        atoms.arrays["dft_forces"] = 1.01 * atoms.calc.results["forces"]
     text = said(fit(images, "--energy-key", "dft_energy", code=2))
     assert "forces under several names ('forces', 'dft_forces')" in text
     for atoms in images:

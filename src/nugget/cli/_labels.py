@@ -51,6 +51,7 @@ def check_force_names(
     shape = (len(atoms), 3)
     names = [k for k, a in atoms.arrays.items() if "force" in k.lower() and a.shape == shape]
     results = {} if atoms.calc is None else atoms.calc.results
+    names = [k for k in names if not np.array_equal(atoms.arrays[k], results.get("forces", ()))]
     if "forces" in results and names:
         raise NuggetError(
             f"DATA has forces under several names ('forces', {', '.join(map(repr, names))}): say "

@@ -122,9 +122,9 @@ def fit(
         _labels.check_residuals_file(residuals, force)
     images = read_images(data, index)
     if energy_key or forces_key or stress_key or virial_key:
+        images = relabelled(images, energy_key, forces_key, stress_key, virial_key)
         if forces is not False:
             _labels.check_force_names(images, energy_key, forces_key)
-        images = relabelled(images, energy_key, forces_key, stress_key, virial_key)
     _fit.check_energies(images)
     stress = stress or bool(stress_key or virial_key)
     isolated = _labels.isolated_energies(e0, images)
