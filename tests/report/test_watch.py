@@ -196,7 +196,7 @@ def test_the_page_in_a_browser_follows(tmp_path):
             browser.wait("document.querySelector('.badge').textContent === 'finished'")
             assert browser.js("window.hacked") is None
             x = browser.js("[...document.querySelectorAll('.of-gallery .switch button')].length")
-            assert x == 4
+            assert x == 5
             address = server.address
         browser.wait("document.getElementById('clock').textContent.includes('not answer')")
         assert all(one.startswith((address, "about:")) for one in browser.requests)
