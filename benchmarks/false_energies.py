@@ -7,7 +7,7 @@ or in the final relaxation. At its end every number is compared with the true en
 structure:
 
 - reported: is the lowest energy of the summary and of best.extxyz true?
-- refused: evaluations that count as failed although the engine gives a plausible energy for them;
+- refused: evaluations that count as failed although the engine itself gives them an energy;
 - left: evaluations whose false energy was not corrected. The search learned from them.
 
 Prints one line a search and a table, and writes results/false_energies.json. Finished searches are
@@ -57,7 +57,6 @@ EVALUATIONS: tuple[int | str, ...] = (1, 2, 5, 15, POLISH)
 SHIFTS = (-1.0, -20.0, -150.0, -1000.0)
 SEARCH = {"candidates": 4, "walkers": 0, "explore": 1, "polish": 1, "relax_steps": 20}
 MODEL = {"cutoff": 4.5, "n_max": 2, "l_max": 2}
-IMPOSSIBLE = 300.0  # eV/Å: an energy with a larger force between distant atoms is not true
 
 
 def call_of(evaluation: int | str) -> int:
