@@ -98,8 +98,8 @@ def saddle(
             if lowest:
                 values = ", ".join(f"{value:.2f}" for value in lowest)
                 rows.append((f"lowest modes ({kind})", f"{values} eV/Å²"))
-        for height in report["barriers"]:
-            rows.append(("barrier", f"{height:.4f} ± {report['error']:.4f} eV"))
+        heights = [f"{height:.4f} ± {report['error']:.4f} eV" for height in report["barriers"]]
+        rows += [("barrier", text) for text in heights]
         facts(f"Saddle search {report['reason']}: {run.directory}", rows)
     if not result.converged:
         raise typer.Exit(1)

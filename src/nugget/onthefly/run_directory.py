@@ -1,4 +1,4 @@
-"""The run directory of `nugget md`, `nugget neb` and `nugget saddle`, and the base class of their runs.
+"""The run directory of `nugget md`, `neb` and `saddle`, and the base class of their runs.
 
 `run.json` contains settings and start structures, `calls.jsonl` one outcome of the engine per line,
 exact to the last bit and sealed by a hash of this line and all before it. An outcome is written
