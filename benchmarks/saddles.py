@@ -1,8 +1,8 @@
 """Saddle searches on molecules beside published programs: `python saddles.py --data PATH`.
 
-PATH contains `saddle_starts.extxyz.gz` and `saddle_published.csv`. Needs PySCF. Every third molecule
-(index 0, 3, …, 87) belongs to the tuning set; the others are judged. Finished molecules are
-kept in the output file, so that an interrupted run continues.
+PATH contains `saddle_starts.extxyz.gz` and `saddle_published.csv`. Needs PySCF. Every third
+molecule (index 0, 3, …, 87) belongs to the tuning set; the others are judged. Finished molecules
+are kept in the output file, so that an interrupted run continues.
 """
 
 from __future__ import annotations
