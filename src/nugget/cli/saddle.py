@@ -51,7 +51,7 @@ def saddle(
     [bold]Examples[/bold]
 
         nugget saddle guess.xyz --engine gfn2-xtb --connect --out ts
-        nugget saddle guess.xyz --engine pyscf --set engine.options.method=hf --out ts
+        nugget saddle guess.xyz --engine pyscf --multiplicity 2 --out ts
         nugget saddle slab.traj --engine emt --mode moved.traj --out hop
         nugget saddle --resume ts
 

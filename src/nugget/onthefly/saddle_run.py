@@ -140,7 +140,8 @@ def find_saddle(
     run_search(search, call, lambda one: tell(_line(one)))
     if not search.points:
         raise NuggetError("The engine failed on the start; see the log of its calls.")
-    modes, sides = None, ()
+    modes: Floats | None = None
+    sides: tuple[Atoms, ...] = ()
     # A model without a baseline does not know the modes that were not followed.
     if search.converged and (config.check_modes or baseline is None):
         modes = engine_modes(search.best, call)
