@@ -174,7 +174,7 @@ def test_too_many_failures_in_a_row_stop_the_search(
     assert end is not None
     assert (end.status, end.evaluations) == ("failed", 3)
     assert "failed 3 times in a row" in end.reason
-    assert end.reason.endswith("if engine.options must be others, begin a new search.")
+    assert end.reason.endswith("if engine.options must change, begin a new search.")
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
