@@ -51,7 +51,7 @@ def saddle(
     [bold]Examples[/bold]
 
         nugget saddle guess.xyz --engine gfn2-xtb --connect --out ts
-        nugget saddle guess.xyz --engine pyscf --set engine.options.method=hf
+        nugget saddle guess.xyz --engine pyscf --multiplicity 2 --out ts
         nugget saddle slab.traj --engine emt --mode moved.traj --out hop
         nugget saddle --resume ts
 
@@ -98,9 +98,8 @@ def saddle(
             if lowest:
                 values = ", ".join(f"{value:.2f}" for value in lowest)
                 rows.append((f"lowest modes ({kind})", f"{values} eV/Å²"))
-        rows.extend(
-            ("barrier", f"{height:.4f} ± {report['error']:.4f} eV") for height in report["barriers"]
-        )
+        heights = [f"{height:.4f} ± {report['error']:.4f} eV" for height in report["barriers"]]
+        rows += [("barrier", text) for text in heights]
         facts(f"Saddle search {report['reason']}: {run.directory}", rows)
     if not result.converged:
         raise typer.Exit(1)

@@ -43,7 +43,7 @@ CONFIRM = 0.05  # Å: displacement along the mode with which the engine confirms
 MAX_FAILURES = 4  # of the engine in a row
 MAX_LABELS = 3000  # of the surrogate
 _STEP = 0.02  # Å, of finite differences
-_RIGID = 1e-6  # eigenvalues of ∂r/∂xᵀ∂r/∂x of motions that keep all distances
+_RIGID = 1e-6  # Å: smaller rotations are none, as those of a line about itself
 
 
 class SaddleEnd(StrEnum):
@@ -123,11 +123,16 @@ class Surface:
 
 
 def internal_space(features: PairFeatures, x: Floats) -> Floats:
-    """Orthonormal columns that span all motions except translations and rotations."""
-    r, unit = features.distances(x)
-    jacobian = features.jacobian(unit, np.ones(len(r))).toarray()
-    stretch, motions = np.linalg.eigh(jacobian.T @ jacobian)
-    return np.asarray(motions[:, stretch >= _RIGID])
+    """Orthonormal columns that span all motions except free translations and rotations."""
+    n = len(features.positions)
+    if not features.free.all():
+        return np.eye(len(x))
+    rigid = [np.tile(axis, n) for axis in np.eye(3)]
+    if not features.shift.any():  # not periodic
+        centred = x.reshape(n, 3) - x.reshape(n, 3).mean(axis=0)
+        rigid += [np.cross(axis, centred).ravel() for axis in np.eye(3)]
+    vectors, sizes, _ = np.linalg.svd(np.array(rigid).T, full_matrices=True)
+    return np.asarray(vectors[:, int(np.sum(sizes > _RIGID)) :])
 
 
 def modes_of(hessian: Floats, space: Floats) -> Modes:

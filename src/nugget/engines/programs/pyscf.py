@@ -41,8 +41,12 @@ class PySCF(Calculator):
         verbose: int = 0,
     ) -> None:
         super().__init__()
-        self.method, self.basis = method, basis
-        self.charge, self.multiplicity = charge, multiplicity
+        self.method, self.basis, self.charge, self.multiplicity = (
+            method,
+            basis,
+            charge,
+            multiplicity,
+        )
         self.max_cycle, self.conv_tol, self.verbose = max_cycle, conv_tol, verbose
 
     def calculate(
