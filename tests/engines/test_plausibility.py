@@ -14,7 +14,7 @@ from faulty_engines import FAULTS
 from nugget.engines.engine import make_calculator
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.outcome import Failure, Outcome
-from nugget.engines.plausibility import PlausibilityCheck, closest, implausibility, settle
+from nugget.engines.plausibility import Doubt, PlausibilityCheck, closest, implausibility, settle
 from nugget.engines.queue import EvaluationQueue
 from nugget.structures.io import read_images
 
@@ -142,6 +142,26 @@ def test_repetitions_are_settled():
     fails = settle(false, Outcome(atoms, Failure.UNCONVERGED, "SCF"), judge)
     assert fails.failure == "implausible"
     assert "unconverged: SCF" in fails.reason
+
+
+def test_steep_walls_are_accepted_when_repeated():
+    """A large force at a high energy is true on a steep wall; at a low energy it is not."""
+    atoms = silicon()
+    steep = np.zeros((len(atoms), 3))
+    steep[0, 0] = 1e5
+    others, forces = [-5.0, -4.9, -4.8, -4.7, -4.6], [1.0] * 5
+
+    def judged(energy: float) -> str | None:
+        one = labelled(atoms, energy * len(atoms))
+        one.calc.results["forces"] = steep
+        return implausibility(one, others, forces)
+
+    assert isinstance(judged(40.0), Doubt)
+    low = judged(-5.2)
+    assert low is not None
+    assert not isinstance(low, Doubt)
+    high = Outcome(labelled(atoms, 40.0 * len(atoms)))
+    assert settle(high, high, lambda one: Doubt("high")).ok
 
 
 @pytest.mark.usefixtures("engines")

@@ -109,7 +109,10 @@ def implausibility(
     largest = largest_force(atoms)
     factor = wall(closest(atoms))
     if largest > (limit := _force_limit(forces) * factor):
-        return f"a force of {largest:,.0f} eV/Å, where at most {limit:,.0f} is plausible"
+        reason = f"a force of {largest:,.0f} eV/Å, where at most {limit:,.0f} is plausible"
+        # A false solution is dangerous where it looks stable; potentials with steep walls have
+        # large forces at high energies.
+        return Doubt(reason) if energies and energy >= np.median(energies) else reason
     if expected is not None:
         error = abs(energy - expected[0] / len(atoms))
         if error <= max(_STDS * expected[1] / len(atoms), _ORDINARY):
@@ -212,7 +215,9 @@ def _implausible_energy(energy: float, others: Sequence[float], may_be_high: boo
     if may_be_high or len(others) < _ENOUGH:
         return None
     if energy > high + max(_ENERGY_FEW, _SPREADS * (high - low)):
-        return f"{energy:,.1f} eV per atom, where the highest of {len(others)} is {high:,.1f}"
+        return Doubt(
+            f"{energy:,.1f} eV per atom, where the highest of {len(others)} is {high:,.1f}"
+        )
     return None
 
 
