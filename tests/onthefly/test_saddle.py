@@ -18,6 +18,7 @@ from nugget.engines.engine import get_engine
 from nugget.engines.engine_settings import EngineConfig
 from nugget.errors import NuggetError
 from nugget.onthefly.learning_calculator import labeller
+from nugget.onthefly.run_directory import read_outcomes
 from nugget.onthefly.run_settings import SaddleConfig
 from nugget.onthefly.saddle_run import CalculatorBaseline, baseline_name, find_saddle
 from nugget.onthefly.saddle_search import Modes, Surface, bofill, partitioned_step
@@ -139,19 +140,12 @@ def test_command_and_resume(tmp_path, monkeypatch):
     saddle = read("run/saddle.extxyz")
     assert saddle.arrays["mode"].shape == (13, 3)
     calls = tmp_path / "run" / "calls.jsonl"
-    whole = calls.read_bytes()
-    lines = whole.splitlines(keepends=True)
+    before, lines = read_outcomes(calls), calls.read_bytes().splitlines(keepends=True)
     assert len(lines) == report["calls"]
     for kept in (0, 1, len(lines) // 2, len(lines) - 1):
         calls.write_bytes(b"".join(lines[:kept]) + lines[kept][:20])  # a kill while writing
         again = CliRunner().invoke(app, ["saddle", "--resume", "run", "--json"])
         assert json.loads(again.stdout) == report
-        assert _positions(calls) == _positions_of(whole)
-
-
-def _positions(path) -> list:
-    return _positions_of(path.read_bytes())
-
-
-def _positions_of(content: bytes) -> list:
-    return [json.loads(line).get("atoms") for line in content.splitlines()]
+        for old, new in zip(before, read_outcomes(calls), strict=True):
+            assert np.array_equal(old.atoms.positions, new.atoms.positions)
+            assert old.energy == new.energy
