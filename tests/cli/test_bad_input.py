@@ -221,7 +221,7 @@ def test_settings_changed_after_the_start(run):
     (run / SETTINGS).unlink()  # as the message says
     nugget("search", "--resume", run, "--no-live")
     assert read_config(run / SETTINGS) == make_config(
-        {"system": {"formula": "Au4"}, "engine": {"name": "emt"},
+        {"system": {"formula": "Au4"}, "engine": {"name": "emt"}, "model": {"sigma": 0.91},
          "search": {"candidates": 2, "budget": 5}}
     )  # fmt: skip
     text = (run / SETTINGS).read_text()

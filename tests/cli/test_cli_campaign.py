@@ -55,6 +55,7 @@ def test_a_campaign_from_its_start_to_its_figure(here):
 
     changed = Path("c/runs/kappa=0/seed-0001/search.db").stat().st_mtime_ns
     again = parsed("campaign", "--resume", "c", *HERE)
+    assert again.pop("verdict")["sentences"]
     assert again == summary
     assert Path("c/runs/kappa=0/seed-0001/search.db").stat().st_mtime_ns == changed
     more = parsed("campaign", "--resume", "c", "--repeats", 2, *HERE)

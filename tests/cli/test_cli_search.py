@@ -145,7 +145,7 @@ def test_options_reach_the_settings():
         {
             "system": {"formula": "Au4"},
             "engine": {"name": "emt"},
-            "model": {"use_forces": False, "baseline": "repulsion"},
+            "model": {"use_forces": False, "baseline": "repulsion", "sigma": 0.91},
             "search": {
                 "budget": 1,
                 "kappa": 3,
