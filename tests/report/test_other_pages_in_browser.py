@@ -66,7 +66,7 @@ def test_a_model(browser, found, tmp_path):  # noqa: F811
     browser.open((tmp_path / "m.html").as_uri())
     colours = "document.querySelectorAll('.of-gallery .switch button')"
     assert browser.js(f"{colours}.length") == 10  # two galleries, five colours
-    browser.js(f"{colours}[1].click()")
+    browser.js(f"[...{colours}].find((one) => one.textContent.includes('force error')).click()")
     assert browser.js("nugget.viewers.some((one) => one.mode === 'force error')")
 
 
