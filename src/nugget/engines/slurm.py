@@ -1,6 +1,6 @@
 """The programs of SLURM: submit a job script, ask for states, cancel.
 
-A controller that restarts does not answer for a while. `NoAnswer` says so, and is no error of a
+A controller that restarts does not answer for a while. This raises `NoAnswer`, which is no error of a
 job; every other complaint of `sbatch` is one that waiting does not cure.
 """
 
