@@ -1,7 +1,7 @@
 """The programs of SLURM: submit a job script, ask for states, cancel.
 
-A controller that restarts does not answer for a while. This raises `NoAnswer`, which is no error of a
-job; every other complaint of `sbatch` is one that waiting does not cure.
+A controller that restarts does not answer for a while. This raises `NoAnswer`, which is no error
+of a job. Waiting does not cure any other error of `sbatch`.
 """
 
 from __future__ import annotations
