@@ -8,7 +8,8 @@ unknown elements) is evaluated step by step like all other potentials, with the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from nugget.gp.kernels.rbf import RBFInducing
 from nugget.gp.kernels.rbf_loops import Pack, fused_value_and_grad
 from nugget.gp.uncertainty import FittedUncertainty
 from nugget.numerics.arrays import Bools, Floats, Ints
-from nugget.numerics.jit import njit
+from nugget.numerics.jit import entry_point, njit
 from nugget.potential.mean_functions.base import MeanFunction, SpeciesEnergies
 from nugget.structures.batch import Batch
 from nugget.structures.neighbour_loops import small_pairs, structure_sums
@@ -80,6 +81,15 @@ _NO_INDEX = np.zeros(0, dtype=np.int64)
 
 _NOTHING = np.empty(0)
 
+# For the types of the arrays of a batch.
+_ONE_ATOM = Batch(
+    np.zeros((1, 3)),
+    np.ones(1, np.int64),
+    np.array([0, 1]),
+    np.zeros((1, 3, 3)),
+    np.zeros((1, 3), bool),
+)
+
 _NO_PAIRS = PairList(_NO_INDEX, _NO_INDEX, np.zeros((0, 3)), _NO_INDEX)
 
 
@@ -126,7 +136,9 @@ def whole_evaluation(
 
 
 class Compiled(NamedTuple):
-    """The constants of `whole_evaluation` for one fitted potential."""
+    """`whole_evaluation` and its constants for one fitted potential."""
+
+    call: Callable[..., Any]  # the entry point of `whole_evaluation`
 
     species_energies: Floats  # (119,); zeros where the mean function is evaluated separately
     only_species: bool  # whether the mean function consists of species energies alone
@@ -143,14 +155,12 @@ class Compiled(NamedTuple):
 
         `variance` (B,) is added to that of the uncertainty.
         """
-        done, *values = whole_evaluation(
-            Structures(
-                batch.positions, batch.numbers, batch.offsets, batch.sizes, batch.cells, batch.pbc
-            ),
+        done, *values = self.call(
+            _structures(batch),
             _NO_PAIRS if pairs is None else PairList(pairs.i, pairs.j, pairs.shift, pairs.offsets),
             Weights(
-                alpha,
-                coefficients,
+                np.ascontiguousarray(alpha),
+                np.ascontiguousarray(coefficients),
                 *(self.columns if std else self.no_columns),
                 _NOTHING if variance is None else variance,
             ),
@@ -159,6 +169,13 @@ class Compiled(NamedTuple):
             self.pack,
         )
         return tuple(values) if done else None
+
+
+def _structures(batch: Batch) -> Structures:
+    return Structures(
+        np.ascontiguousarray(batch.positions), batch.numbers, batch.offsets, batch.sizes,
+        np.ascontiguousarray(batch.cells), batch.pbc,
+    )  # fmt: skip
 
 
 def compile_for(
@@ -181,6 +198,9 @@ def compile_for(
     )  # fmt: skip
     only_species = isinstance(mean_function, SpeciesEnergies)
     table = mean_function.table if isinstance(mean_function, SpeciesEnergies) else np.zeros(119)
-    return Compiled(
-        table, only_species, soap, inducing.pack, uncertainty.columns, no_columns(len(inducing))
+    pack, columns = inducing.pack, uncertainty.columns
+    weights = Weights(np.zeros(len(inducing)), np.zeros((1, 2)), *columns, _NOTHING)
+    call = entry_point(
+        whole_evaluation, _structures(_ONE_ATOM), _NO_PAIRS, weights, table, soap, pack
     )
+    return Compiled(call, table, only_species, soap, pack, columns, no_columns(len(inducing)))
