@@ -60,17 +60,18 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return decorate if function is None else decorate(function)
 
 
-def entry_point(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+def entry_point(function: Any, *arguments: Any) -> Callable[..., Any]:
     """The machine code of a compiled function for the types of these arguments.
 
     A call of it skips Numba's look-up of types, which takes up to 10 µs for tuples of arrays. All
     later arguments must have the same types: the same data types, dimensions and C order.
     """
+    entry: Callable[..., Any] = function
     if not hasattr(function, "overloads"):  # NUMBA_DISABLE_JIT=1
-        return function
+        return entry
     types = tuple(numba.typeof(argument) for argument in arguments)
     function.compile(types)
-    entry: Callable[..., Any] = function.overloads[types].entry_point
+    entry = function.overloads[types].entry_point
     return entry
 
 
