@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import llvmlite
 import numba
@@ -66,13 +66,11 @@ def entry_point(function: Any, *arguments: Any) -> Callable[..., Any]:
     A call of it skips Numba's look-up of types, which takes up to 10 µs for tuples of arrays. All
     later arguments must have the same types: the same data types, dimensions and C order.
     """
-    entry: Callable[..., Any] = function
     if not hasattr(function, "overloads"):  # NUMBA_DISABLE_JIT=1
-        return entry
+        return cast(Callable[..., Any], function)
     types = tuple(numba.typeof(argument) for argument in arguments)
     function.compile(types)
-    entry = function.overloads[types].entry_point
-    return entry
+    return cast(Callable[..., Any], function.overloads[types].entry_point)
 
 
 class _Cache(FunctionCache):
