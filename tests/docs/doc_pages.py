@@ -4,9 +4,11 @@
 - A `python`, `toml` or `bash` block whose first line is a comment with nothing but a file name
   (after `#!/bin/bash`) is written to that file instead.
 - A `toml` block without a name must be valid settings, or parts of them.
-- `text` blocks are shown and not run: what a program prints, diagrams, pieces of input files.
+- `text` blocks are shown and not run: what a program prints, diagrams, pieces of input files. With
+  a comment `<!-- output: within … -->` above it, a block is compared with what the block that was
+  run last has printed (doc_output.py). `<!-- sample: REASON -->` marks output that is not compared.
 - The comment `<!-- not run: REASON -->` above a block says why the block is not run. Readers of the
-  site do not see it. The visible form, `*Not run by the tests: REASON.*`, is read as well.
+  site see none of these comments.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from doc_output import Comparison
+
 from nugget.search.search_settings import make_config
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-NOT_RUN = re.compile(
-    r"(?:<!-- not run: (.+?)\.? -->|\*Not run by the tests: (.+?)\.\*)\s*$", re.DOTALL
-)
+NOT_RUN = re.compile(r"<!-- not run: (.+?)\.? -->\s*$", re.DOTALL)
+SAMPLE = re.compile(r"<!-- sample: (.+?)\.? -->\s*$", re.DOTALL)
 FILE = re.compile(r"^(?:#!\S+\n)?# ([\w~./-]+\.(?:py|toml|sh))$", re.MULTILINE)
 #: Pages about scripts and settings of the source, which are run beside a copy of these.
 IN_THE_CLONE = ("examples", "paper")
@@ -36,12 +39,13 @@ KINDS = ("bash", "python", "toml", "text")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block; `reason` says why it is not run, if it is not."""
+    """One fenced block; `reason` says why it is not run or compared, if it is not."""
 
     kind: str
     code: str
     line: int
     reason: str = ""
+    comparison: Comparison | None = None
 
     @property
     def file(self) -> str | None:
@@ -70,9 +74,10 @@ def blocks(page: Path) -> list[Block]:
             code = "".join(line.removeprefix(indent) for line in code.splitlines(keepends=True))
         before = text[: match.start()]
         paragraph = before.rstrip().rsplit("\n\n", 1)[-1]
-        mark = NOT_RUN.search(paragraph)
-        reason = " ".join((mark[1] or mark[2]).split()) if mark else ""
-        found.append(Block(kind, code, before.count("\n") + 1, reason))
+        mark = (SAMPLE if kind == "text" else NOT_RUN).search(paragraph)
+        reason = " ".join(mark[1].split()) if mark else ""
+        comparison = Comparison.from_mark(paragraph) if kind == "text" else None
+        found.append(Block(kind, code, before.count("\n") + 1, reason, comparison))
     return found
 
 
@@ -91,11 +96,14 @@ def run(page: Path, directory: Path) -> int:
         "MPLBACKEND": "Agg",
         "COLUMNS": "100",
     }
-    done = 0
+    done, printed = 0, ""
     for block in blocks(page):
+        where = f"{page.relative_to(ROOT)}:{block.line}"
+        if block.comparison is not None:
+            missing = block.comparison.missing_line(block.code, printed)
+            assert missing is None, f"{where}: not printed: {missing}\n\n{printed}"
         if block.reason or block.kind == "text":
             continue
-        where = f"{page.relative_to(ROOT)}:{block.line}"
         done += 1
         if block.file is not None:
             if not block.file.startswith("~"):
@@ -115,7 +123,9 @@ def run(page: Path, directory: Path) -> int:
             ended = subprocess.run(
                 command, cwd=directory, env=environment, capture_output=True, text=True
             )
-            assert ended.returncode == 0, f"{where}\n{block.code}\n{ended.stdout}\n{ended.stderr}"
+            printed = f"{ended.stdout}\n{ended.stderr}"
+            (home / "printed.txt").open("a").write(f"\n# {where}\n{block.code}\n{printed}\n")
+            assert ended.returncode == 0, f"{where}\n{block.code}\n{printed}"
     return done
 
 
