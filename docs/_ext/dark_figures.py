@@ -1,4 +1,4 @@
-"""Figures for both themes: dark pages show `name_dark.png` or `name-dark.png` where there is one."""
+"""Figures for both themes: on dark pages `name_dark.png` (or `-dark`) replaces `name.png`."""
 
 from __future__ import annotations
 

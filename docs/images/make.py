@@ -155,7 +155,13 @@ def dynamics(pages: Path, theme: Theme) -> Figure:
 def baseline(pages: Path, theme: Theme) -> Figure:
     figure, (left,) = canvas(4.2)
     for name, colour in (("without", 0), ("with", 1)):
-        energies_on(left, pages / "baseline" / name, theme.colour(colour), f"{name} the mean function", per=0)
+        energies_on(
+            left,
+            pages / "baseline" / name,
+            theme.colour(colour),
+            f"{name} the mean function",
+            per=0,
+        )
     left.legend()
     return figure
 

@@ -1,10 +1,10 @@
 """Output that pages show, compared with what the commands above it print.
 
-The comment `<!-- output: within 0.01, counts within 50 % -->` above a `text` block demands that each
-line of the block occurs, in this order, in the output of the block that was run last. Words must be
-equal. A number with a decimal point may differ by the first tolerance, an integer (a count) by the
-second or, without one, by the first. A tolerance is absolute, or relative if it ends in `%`. Frames
-of tables and the width of columns do not matter, and a line of nothing but `…` stands for any lines.
+The comment `<!-- output: within 0.01, counts within 50 % -->` above a `text` block demands that
+each line of the block occurs, in this order, in the output of the block that was run last. Words
+must be equal. A number with a decimal point may differ by the first tolerance, an integer (a count)
+by the second or, without one, by the first. A tolerance is absolute, or relative if it ends in `%`.
+Frames of tables and the width of columns do not matter; a line of nothing but `…` is skipped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 NUMBER = re.compile(r"(?<![\w.])[+\-−]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w]*_)")
 FRAME = re.compile(r"[│┃|┌┐└┘├┤┬┴┼─━┏┓┗┛┡┩╇╋┳┻╞╡═╪]+")
-MARK = re.compile(r"<!-- output: within ([\d.e-]+)( %)?(?:, counts within ([\d.e-]+)( %)?)? -->\s*$")
+MARK = re.compile(
+    r"<!-- output: within ([\d.e-]+)( %)?(?:, counts within ([\d.e-]+)( %)?)? -->\s*$"
+)
 
 
 @dataclass(frozen=True)

@@ -82,20 +82,15 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(page: Path, directory: Path) -> int:
-    """Run a page in a directory; AssertionError tells which block failed. Counts what was run."""
+    """Run a page in a directory; AssertionError tells which block failed. Counts what was run.
+
+    `printed.txt` in the home directory beside it collects what the blocks print.
+    """
     home = directory.with_name(f"{directory.name}-home")
     home.mkdir()
     if page.parent.name in IN_THE_CLONE:
         for part in (*IN_THE_CLONE, "benchmarks"):
             shutil.copytree(ROOT / part, directory / part)
-    scripts = sysconfig.get_path("scripts")
-    environment = {
-        **os.environ,
-        "HOME": str(home),
-        "PATH": os.pathsep.join([scripts, os.environ["PATH"]]),
-        "MPLBACKEND": "Agg",
-        "COLUMNS": "100",
-    }
     done, printed = 0, ""
     for block in blocks(page):
         where = f"{page.relative_to(ROOT)}:{block.line}"
@@ -106,27 +101,42 @@ def run(page: Path, directory: Path) -> int:
             continue
         done += 1
         if block.file is not None:
-            if not block.file.startswith("~"):
-                target = directory / block.file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(block.code, encoding="utf-8")
-            if block.kind == "toml":
-                tomllib.loads(block.code)
+            _write(block, block.file, directory)
         elif block.kind == "toml":
             make_config(tomllib.loads(block.code), where)
         else:
-            command = (
-                ["bash", "-eu", "-o", "pipefail", "-c", block.code]
-                if block.kind == "bash"
-                else [sys.executable, "-c", block.code]
-            )
-            ended = subprocess.run(
-                command, cwd=directory, env=environment, capture_output=True, text=True
-            )
-            printed = f"{ended.stdout}\n{ended.stderr}"
-            (home / "printed.txt").open("a").write(f"\n# {where}\n{block.code}\n{printed}\n")
-            assert ended.returncode == 0, f"{where}\n{block.code}\n{printed}"
+            code, printed = _execute(block, directory, home)
+            with (home / "printed.txt").open("a", encoding="utf-8") as log:
+                log.write(f"\n# {where}\n{block.code}\n{printed}\n")
+            assert code == 0, f"{where}\n{block.code}\n{printed}"
     return done
+
+
+def _write(block: Block, name: str, directory: Path) -> None:
+    """Write a block to the file that its first line names; files of the user's home are not."""
+    if not name.startswith("~"):
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(block.code, encoding="utf-8")
+    if block.kind == "toml":
+        tomllib.loads(block.code)
+
+
+def _execute(block: Block, directory: Path, home: Path) -> tuple[int, str]:
+    """The exit code of a program and what it printed."""
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
+        "MPLBACKEND": "Agg",
+        "COLUMNS": "100",
+    }
+    shell = ["bash", "-eu", "-o", "pipefail", "-c"]
+    command = shell if block.kind == "bash" else [sys.executable, "-c"]
+    ended = subprocess.run(
+        [*command, block.code], cwd=directory, env=environment, capture_output=True, text=True
+    )
+    return ended.returncode, f"{ended.stdout}\n{ended.stderr}"
 
 
 if __name__ == "__main__":  # python tests/docs/doc_pages.py docs/tutorials/alloy.md DIRECTORY
