@@ -23,6 +23,7 @@ SCREENS = {
     "page-slab": ("adsorbate/adsorbate/report.html", 1180),
     "page-alloy": ("alloy/alloy/report.html", 1180),
     "page-silicon": ("crystal/silicon/report.html", 1180),
+    "page-hull": ("compositions/hull/report.html", 1180),
     "page-md": ("dynamics/md/report.html", 1180),
     "page-path": ("barrier/path/report.html", 1180),
     "page-campaign": ("campaign/kappas/report.html", 1180),

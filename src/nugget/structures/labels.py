@@ -121,8 +121,8 @@ def _numbers(s: int, name: str, value: Any, shape: tuple[int, ...]) -> Floats:
         label = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise NuggetError(
-            f"Structure {s}: the {name} label is {str(value)[:40]!r}, which is not a number; repair "
-            "or remove the structure."
+            f"Structure {s}: the {name} label is {str(value)[:40]!r}, which is not a number; "
+            "repair or remove the structure."
         ) from None
     if not np.isfinite(label).all():
         raise NuggetError(
