@@ -37,7 +37,7 @@ def real(directory: Path) -> Campaign:
     first = Campaign.create(make_config(settings), VARY, 1, directory / "first")
     first.run(InProcess())
     best = min(first.rows(), key=lambda row: row.outcome.best_energy or 0.0)
-    found = directory / "first" / "runs" / f"kappa={best.cell['kappa']}" / "seed-0000"
+    found = directory / "first" / "runs" / f"kappa={best.setting['kappa']}" / "seed-0000"
     settings["search"] |= {"reference": str(found / "best.extxyz"), "reference_tolerance": 0.05}
     campaign = Campaign.create(make_config(settings), VARY, REAL, directory / "many")
     campaign.run(InProcess())

@@ -14,7 +14,7 @@ author = "The nugget developers"
 copyright = "The nugget developers, MIT licence"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx_copybutton", "nugget_reference", "mathml"]
+extensions = ["myst_parser", "sphinx_copybutton", "nugget_reference", "equations", "dark_figures"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline", "dollarmath"]
 myst_heading_anchors = 4

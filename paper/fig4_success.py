@@ -62,20 +62,20 @@ def collect(campaign: Path, reference: Path | None = None) -> list[Row]:
         raise NuggetError(f"{campaign} holds no search that has ended.")
     # At κ = 0 no σ is used: searches with the two uncertainties are the same to the last bit, so
     # that one that was run with label noise stands for both.
-    had = {(row.cell["kappa"], row.cell["uncertainty"], row.seed) for row in rows}
+    had = {(row.setting["kappa"], row.setting["uncertainty"], row.seed) for row in rows}
     for row in rows[:]:
-        twin = {**row.cell, "uncertainty": UNCERTAINTIES[1]}
-        if row.cell["kappa"] == "0" and ("0", UNCERTAINTIES[1], row.seed) not in had:
+        twin = {**row.setting, "uncertainty": UNCERTAINTIES[1]}
+        if row.setting["kappa"] == "0" and ("0", UNCERTAINTIES[1], row.seed) not in had:
             rows.append(Row(twin, row.seed, row.outcome))
     order = {name: k for k, name in enumerate(UNCERTAINTIES)}
     return sorted(
-        rows, key=lambda r: (float(r.cell["kappa"]), order[r.cell["uncertainty"]], r.seed)
+        rows, key=lambda r: (float(r.setting["kappa"]), order[r.setting["uncertainty"]], r.seed)
     )
 
 
 def tests(groups: list[Group]) -> list[dict]:
     """κ against 0 for each uncertainty, and the uncertainties against each other at each κ."""
-    by = {(float(g.cell["kappa"]), g.cell["uncertainty"]): g for g in groups}
+    by = {(float(g.setting["kappa"]), g.setting["uncertainty"]): g for g in groups}
     kappas = sorted({kappa for kappa, _ in by})
     pairs = [
         (by[kappa, name], by[0.0, name])

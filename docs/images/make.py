@@ -3,11 +3,14 @@
 python tests/docs/doc_pages.py docs/tutorials/first_search.md PAGES/first_search
 ... (one directory per page, named like the page)
 python docs/images/make.py PAGES
+
+Every figure is drawn for light pages and, with `_dark` in its name, for dark ones.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +23,15 @@ from ase.visualize.plot import plot_atoms
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nugget.report.style import Theme, drawing
+
 HERE = Path(__file__).parent
-GOLD, BLUE, GREY = "#c8920f", "#2a6fbb", "0.55"
+ENDING = {False: "", True: "_dark"}
 COLOURS = {"Au": "#e3b341", "Cu": "#c4713b", "Si": "#7d93ad", "Mg": "#5aa05a", "O": "#c23b3b"}
 COLOURS["Al"] = "#b5bcc6"
 
 
 def canvas(*widths: float, height: float = 3.0) -> tuple[Figure, list[Axes]]:
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = plt.subplots(
         1,
         len(widths),
@@ -39,10 +43,11 @@ def canvas(*widths: float, height: float = 3.0) -> tuple[Figure, list[Axes]]:
     return figure, list(axes[0])
 
 
-def save(figure: Figure, name: str) -> None:
-    figure.savefig(HERE / f"{name}.png", dpi=110)
+def save(figure: Figure, name: str, dark: bool = False) -> None:
+    target = HERE / f"{name}{ENDING[dark]}.png"
+    figure.savefig(target, dpi=150)
     plt.close(figure)
-    print(f"Written: {HERE / name}.png")
+    print(f"Written: {target}")
 
 
 def atoms_on(axis: Axes, atoms: Atoms, rotation: str, title: str, size: float = 1.15) -> None:
@@ -63,7 +68,7 @@ def evaluations(run: Path) -> list[Any]:
     return [row for row in connect(run / "search.db").select("purpose") if not row.get("failed")]
 
 
-def energies_on(axis: Axes, run: Path, colour: str = GOLD, label: str = "", per: int = 1) -> None:
+def energies_on(axis: Axes, run: Path, colour: str, label: str = "", per: int = 1) -> None:
     """Energies of the evaluations above the lowest of them, and the best so far."""
     rows = evaluations(run)
     value = np.array([row.energy / (row.natoms if per else 1) for row in rows])
@@ -73,25 +78,25 @@ def energies_on(axis: Axes, run: Path, colour: str = GOLD, label: str = "", per:
     axis.set(xlabel="evaluation", ylabel="energy, eV/atom" if per else "energy, eV")
 
 
-def search(pages: Path) -> None:
+def search(pages: Path, theme: Theme) -> Figure:
     run = pages / "first_search" / "au13"
     rows = evaluations(run)
     figure, (left, *structures) = canvas(3.6, 1.5, 1.5, 1.5, height=2.7)
-    energies_on(left, run, per=0)
-    known = [row for row in rows if row.get("std") is not None]
+    energies_on(left, run, theme.colour(1), "evaluated", per=0)
+    predicted = [row for row in rows if row.get("std") is not None]
     left.errorbar(
-        [row.iteration + 1 for row in known],
-        [row.predicted for row in known],
-        [2 * row.std * row.scale for row in known],
+        [row.iteration + 1 for row in predicted],
+        [row.predicted for row in predicted],
+        [2 * row.std * row.scale for row in predicted],
         fmt="_",
-        color=BLUE,
+        color=theme.colour(0),
         lw=1,
         label="prediction ± 2σ",
     )
     best = read(run / "best.extxyz")
-    left.axhline(best.get_potential_energy(), color=GREY, lw=0.8, ls=":", label="best, relaxed")
-    left.set_ylim(best.get_potential_energy() - 0.8, max(row.energy for row in rows) + 0.3)
-    left.legend(frameon=False, fontsize=8)
+    left.axhline(best.get_potential_energy(), color=theme.soft, lw=0.8, ls=":")
+    left.set_ylim(best.get_potential_energy() - 0.8, 8.5)
+    left.legend()
     best_so_far = min(rows[: len(rows) // 2], key=lambda row: row.energy)
     shown = (
         (rows[0].toatoms(), f"first, {rows[0].energy:.2f} eV"),
@@ -100,59 +105,65 @@ def search(pages: Path) -> None:
     )
     for axis, (atoms, title) in zip(structures, shown, strict=True):
         atoms_on(axis, atoms, "20x,30y,0z", title)
-    save(figure, "search_au13")
+    return figure
 
 
-def adsorbate(pages: Path) -> None:
+def adsorbate(pages: Path, theme: Theme) -> Figure:
     run = pages / "adsorbate" / "adsorbate"
     best = read(run / "best.extxyz")
     best.symbols[-3:] = "Au"  # another colour for the atoms that were placed
     figure, (left, right) = canvas(3.2, 3.2)
-    energies_on(left, run, per=0)
+    energies_on(left, run, theme.colour(1), per=0)
     best = best.repeat((2, 2, 1))
     atoms_on(right, best, "0x,0y,0z", "from above, four cells; placed atoms yellow")
-    save(figure, "adsorbate")
+    return figure
 
 
-def alloy(pages: Path) -> None:
+def alloy(pages: Path, theme: Theme) -> Figure:
     run = pages / "alloy" / "alloy"
     best = read(run / "best.extxyz")
     figure, (left, right) = canvas(3.4, 2.4)
-    energies_on(left, run, per=0)
+    energies_on(left, run, theme.colour(1), per=0)
     atoms_on(right, best, "20x,30y,0z", f"{best.get_potential_energy():.4f} eV")
-    save(figure, "alloy")
+    return figure
 
 
-def crystal(pages: Path) -> None:
+def crystal(pages: Path, theme: Theme) -> Figure:
     run = pages / "crystal" / "silicon"
     best = read(run / "best.extxyz")
     figure, (left, right) = canvas(3.4, 2.6)
-    energies_on(left, run)
+    energies_on(left, run, theme.colour(1))
     title = f"{best.get_potential_energy() / len(best):.4f} eV/atom"
     atoms_on(right, best.repeat(2), "-85x,8y,0z", title, size=0.5)
-    save(figure, "crystal")
+    return figure
 
 
-def dynamics(pages: Path) -> None:
+def dynamics(pages: Path, theme: Theme) -> Figure:
     frames = read(pages / "dynamics" / "md" / "md.extxyz", ":")
     step = 20 * np.arange(len(frames)) * 2 / 1000
     largest = [atoms.arrays["forces_uncertainty"].max() for atoms in frames]
     figure, (left, right) = canvas(3.0, 3.0, height=2.5)
-    left.plot(step, [atoms.get_temperature() for atoms in frames], color=GOLD)
+    left.plot(step, [atoms.get_temperature() for atoms in frames], color=theme.colour(1))
     left.set(xlabel="time, ps", ylabel="temperature, K")
-    right.plot(step, largest, color=BLUE)
-    right.axhline(0.1, color=GREY, ls=":", lw=1, label="--max-force-error")
+    right.plot(step, largest, color=theme.colour(0))
+    right.axhline(0.1, color=theme.soft, ls=":", lw=1, label="--max-force-error")
     right.set(xlabel="time, ps", ylabel="largest σ of a force, eV/Å", ylim=(0, 0.12))
-    right.legend(frameon=False, fontsize=8)
-    save(figure, "dynamics")
+    right.legend()
+    return figure
 
 
-def baseline(pages: Path) -> None:
+def baseline(pages: Path, theme: Theme) -> Figure:
     figure, (left,) = canvas(4.2)
-    for name, colour in (("without", BLUE), ("with", GOLD)):
-        energies_on(left, pages / "baseline" / name, colour, f"{name} the mean function", per=0)
-    left.legend(frameon=False)
-    save(figure, "baseline")
+    for name, colour in (("without", 0), ("with", 1)):
+        energies_on(
+            left,
+            pages / "baseline" / name,
+            theme.colour(colour),
+            f"{name} the mean function",
+            per=0,
+        )
+    left.legend()
+    return figure
 
 
 def copied(pages: Path) -> None:
@@ -179,18 +190,24 @@ def _scaled(figure: Figure, image: np.ndarray) -> None:
     axis.set_axis_off()
 
 
+#: The figure of each page: its name, and the function that draws it.
+FIGURES: dict[str, tuple[str, Callable[[Path, Theme], Figure]]] = {
+    "first_search": ("search_au13", search),
+    "adsorbate": ("adsorbate", adsorbate),
+    "alloy": ("alloy", alloy),
+    "crystal": ("crystal", crystal),
+    "dynamics": ("dynamics", dynamics),
+    "baseline": ("baseline", baseline),
+}
+
+
 def main() -> None:
     pages = Path(sys.argv[1])
-    for draw, page in (
-        (search, "first_search"),
-        (adsorbate, "adsorbate"),
-        (alloy, "alloy"),
-        (crystal, "crystal"),
-        (dynamics, "dynamics"),
-        (baseline, "baseline"),
-    ):
+    for page, (name, draw) in FIGURES.items():
         if (pages / page).exists():
-            draw(pages)
+            for dark in (False, True):
+                with drawing(dark) as theme:
+                    save(draw(pages, theme), name, dark)
     copied(pages)
 
 

@@ -30,7 +30,7 @@ class Contents:
 
 
 class Shown:
-    """Gives `__repr__` and `_repr_html_` to a class that tells its `contents`."""
+    """Gives `__repr__` and `_repr_html_` to a class that defines `contents`."""
 
     def contents(self) -> Contents:
         raise NotImplementedError

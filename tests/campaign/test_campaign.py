@@ -270,7 +270,7 @@ def test_the_table_of_results_loses_nothing(tmp_path: Path):
     write_csv(tmp_path / "results.csv", rows)
     assert read_csv(tmp_path / "results.csv") == rows
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(NuggetError, match="no table of searches"):
+    with pytest.raises(NuggetError, match="not a table of searches"):
         read_csv(tmp_path / "other.csv")
 
 

@@ -381,7 +381,7 @@ def test_bad_settings(here):
     assert "cutoff=0.5 is out of range" in refused(*start, "--cutoff", 0.5)
     assert "did you mean 'gfn1-xtb'" in refused(*start, "--prior", "gfn1-xt")
     assert "has no stress" in refused(*start, "--stress")
-    assert "is no slice" in refused(*start, "-i", "some")
+    assert "is not a slice" in refused(*start, "-i", "some")
 
 
 def test_a_bug_still_shows_its_traceback(here, monkeypatch):

@@ -45,7 +45,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {key: value or "" for key, value in attrs}
         self.anchors.update(values[key] for key in ("id", "name") if key in values)
-        self.equations += tag == "math"
+        self.equations += tag == "svg" and values.get("role") == "math"
         self._in_title |= tag == "h1" and not self.title
         self._in_title &= tag != "a"  # the permalink behind the title
         if tag == "a" and "href" in values:

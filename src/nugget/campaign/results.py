@@ -172,7 +172,8 @@ def read_csv(path: Path) -> list[Row]:
     if not lines:
         raise NuggetError(f"{path} holds no searches.")
     if missing := {"seed", *_COLUMNS} - set(lines[0]):
-        raise NuggetError(f"{path} is no table of searches: {', '.join(sorted(missing))} missing.")
+        lacking = ", ".join(sorted(missing))
+        raise NuggetError(f"{path} is not a table of searches; it lacks {lacking}.")
     keys = [key for key in lines[0] if key not in {"seed", *_COLUMNS}]
     return [
         Row({key: line[key] for key in keys}, int(line["seed"]), _outcome(line)) for line in lines

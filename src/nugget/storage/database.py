@@ -24,7 +24,7 @@ _DIGEST = "digest"
 
 _RESULTS = ("energy", "forces", "stress")
 
-_REMEDY = "bring it back from a copy, or begin anew elsewhere"
+_REMEDY = "restore it from a copy, or start again in another directory"
 
 
 Row = tuple[Atoms, dict[str, Any], dict[str, Any]]  # structure, key-value pairs, data

@@ -80,7 +80,7 @@ def read_images(path: str | Path, index: str | int | slice = ":") -> list[Atoms]
     try:
         return [_with_references(_with_stored_uncertainties(atoms)) for atoms in images]
     except (TypeError, ValueError, AttributeError) as error:
-        raise NuggetError(f"{path}: stored uncertainties are no numbers ({error}).") from error
+        raise NuggetError(f"{path}: stored uncertainties are not numbers ({error}).") from error
 
 
 def _read(path: Path, index: int | slice) -> Any:
@@ -95,7 +95,7 @@ def _read(path: Path, index: int | slice) -> Any:
         with unpack(path) as file:
             content: bytes = file.read()
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise NuggetError(f"{path} is no whole {path.suffix} file; copy it again.") from error
+        raise NuggetError(f"{path} is not a complete {path.suffix} file; copy it again.") from error
     inner = path.with_suffix("")
     if inner.suffix in _XYZ:
         return _read_xyz(path, content.decode(), index)
@@ -143,7 +143,7 @@ def as_slice(index: str | int | slice) -> int | slice:
             return slice(*numbers)
     except ValueError:
         pass
-    raise NuggetError(f"The index {index!r} is no slice: write it as '0:100', '::10' or '-1'.")
+    raise NuggetError(f"The index {index!r} is not a slice; write it as '0:100', '::10' or '-1'.")
 
 
 def _with_stored_uncertainties(atoms: Atoms) -> Atoms:

@@ -91,7 +91,7 @@ def _positive(s: int, atoms: Atoms, name: str) -> float | None:
 
 
 def check_stored(images: Sequence[Atoms]) -> None:
-    """Refuse labels that are no finite numbers of the right shape; structures may have none."""
+    """Refuse labels that are not finite or have the wrong shape; a structure may have none."""
     for s, atoms in enumerate(images):
         results = {} if atoms.calc is None else atoms.calc.results
         shapes = {"energy": (), "forces": (len(atoms), 3), "stress": (6,)}
@@ -121,8 +121,8 @@ def _numbers(s: int, name: str, value: Any, shape: tuple[int, ...]) -> Floats:
         label = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise NuggetError(
-            f"Structure {s}: the {name} label is {str(value)[:40]!r}, which is no number; repair "
-            "or remove the structure."
+            f"Structure {s}: the {name} label is {str(value)[:40]!r}, which is not a number; "
+            "repair or remove the structure."
         ) from None
     if not np.isfinite(label).all():
         raise NuggetError(

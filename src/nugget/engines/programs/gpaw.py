@@ -36,7 +36,7 @@ ENGINES = (
         gpaw,
         "gpaw",
         "apt-get install libxc-dev libopenblas-dev libfftw3-dev, then "
-        "CC=g++ CXX=g++ pip install gpaw gpaw-data",
+        "pip install gpaw==25.7.0 gpaw-data (see the page on GPAW for other versions)",
         settings="mode, basis, xc, h, kpts, occupations and others of gpaw.GPAW",
         options={
             **plain("mode basis xc setups occupations mixer eigensolver poissonsolver", str, dict),
