@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1] / "src" / "nugget"
 # A package may import from the packages before it in this list.
 LAYERS = [
     *("errors", "registry", "settings", "numerics", "storage", "structures", "display"),
-    *("descriptors", "gp", "engines", "relax", "calibration", "potential", "presets"),
+    *("descriptors", "gp", "engines", "relax", "calibration", "potential", "presets", "interop"),
     *(
         "ase_plugin",
         "datafiles",

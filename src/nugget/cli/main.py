@@ -18,7 +18,7 @@ import nugget
 from nugget.cli._console import PlainCommand, flowing, handled, plain_where_needed
 
 _NAMES = (
-    "search relax md neb saddle campaign report watch compare list init engines fit predict "
+    "search relax md lammps neb saddle campaign report watch compare list init engines fit predict "
     "calibrate evaluate learn_curve export info check select label dataset"
 )
 #: The commands in the order of the help; each is the function of the same name in its own module.
