@@ -51,7 +51,7 @@ def lammps(
 
     [bold]Examples[/bold]
 
-        nugget lammps au.model --data start.cif --temperature 600 --steps 10000 --out run
+        nugget lammps au.model --data start.cif --temperature 600 --out run
         nugget lammps au.model --data start.cif --halt-outside 0.5 --out run
         nugget lammps better.model --resume run
         nugget lammps au.model --input in.lammps
