@@ -2,10 +2,10 @@
 
     python benchmarks/selection.py --data DIR [--set gold] [--first-seed 0] [--seeds 5] [--out FILE]
 
-Every choice begins with the same ten random structures. At 10, 20 and 50 labels a model is fitted
-to what has been labelled (preset `balanced`, noise levels by cross-validation), and the next ones
-are chosen with it. Errors are those of a fit of the same kind on structures outside of the pool.
-`needed` is the number of labels with which a choice reaches the error of 100 random labels. Curves
+Every choice begins with the same ten random structures, to which a model is fitted (preset
+`balanced`). With it, the others are chosen at once, in order. Errors are those of a fit of the same
+kind, on structures outside of the pool, after the first 20, 50, 70 and 100 labels. `needed` is the
+number of labels with which a choice reaches the error of 100 random labels. Curves
 that FILE already has are not computed again.
 
 Sets: gold (2000 of the DFT clusters in DIR/au_clusters_dft.extxyz.gz), copper (DIR/zuo_Cu_*), and
@@ -33,7 +33,7 @@ from nugget.dataset.selection import select
 from nugget.presets import balanced
 from nugget.structures.io import read_images
 
-START, ROUNDS, SIZES = 10, (20, 50, 100), (20, 50, 70, 100)
+START, SIZES = 10, (20, 50, 70, 100)
 
 METHODS: dict[str, dict[str, object]] = {
     "random": {},
@@ -86,7 +86,7 @@ SETS: dict[str, Sets] = {"gold": gold, "copper": copper, "silicon": silicon_cell
 def fitted(pool: list[Atoms], chosen: list[int]) -> Potential:
     species = sorted(set(pool[0].symbols))
     potential = balanced(species, pool[:: max(len(pool) // 200, 1)])
-    return potential.fit([pool[s] for s in chosen], choose_noise=True)
+    return potential.fit([pool[s] for s in chosen])
 
 
 def errors(potential: Potential, test: list[Atoms]) -> list[float]:
@@ -100,16 +100,13 @@ def errors(potential: Potential, test: list[Atoms]) -> list[float]:
 
 def order_of(pool: list[Atoms], method: str) -> tuple[list[int], float]:
     """A hundred structures in the order of their labels, and seconds spent with choosing."""
+    chosen = list(range(START))  # the pool is in random order
     if method == "random":
-        return list(range(ROUNDS[-1])), 0.0  # the pool is in random order
-    chosen, seconds = list(range(START)), 0.0
-    for size in ROUNDS:
-        potential = fitted(pool, chosen)
-        start = time.process_time()
-        found = select(pool, size - len(chosen), potential, **METHODS[method])  # type: ignore[arg-type]
-        seconds += time.process_time() - start
-        chosen += found.indices
-    return chosen, seconds
+        return list(range(SIZES[-1])), 0.0
+    potential = fitted(pool, chosen)
+    start = time.process_time()
+    others = select(pool, SIZES[-1] - START, potential, **METHODS[method])  # type: ignore[arg-type]
+    return chosen + others.indices, time.process_time() - start
 
 
 def labels_for(target: float, curve: list[float]) -> float:
