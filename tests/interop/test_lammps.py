@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from ase import Atoms, units
 from ase.build import bulk, fcc111, molecule
-from ase.calculators.emt import EMT
-from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read, write
 from ase.io.lammpsdata import write_lammps_data
+from example_structures import emt_labelled
 from typer.testing import CliRunner
 
 from nugget import RBF, SOAP, NuggetError, Potential, load_calculator
@@ -46,18 +45,10 @@ def alloy(repeat: tuple[int, int, int] = (2, 1, 1), seed: int = 0) -> Atoms:
     return atoms
 
 
-def labelled(atoms: Atoms) -> Atoms:
-    work = atoms.copy()
-    work.calc = EMT()
-    results = {"energy": work.get_potential_energy(), "forces": work.get_forces()}
-    atoms.calc = SinglePointCalculator(atoms, **results)
-    return atoms
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "cuau.model"
-    images = [labelled(shaken(alloy((2, 2, 1), seed), seed)) for seed in range(12)]
+    images = [emt_labelled(shaken(alloy((2, 2, 1), seed), seed)) for seed in range(12)]
     # Wide noise keeps the weights small: rounding errors of energies are 1e-11 eV, not 1e-7.
     Potential(SOAP(("Cu", "Au"), 5.0), RBF(15.0), noise=0.01, force_noise=0.1).fit(images).save(
         path
@@ -217,7 +208,7 @@ def test_halt_learn_and_continue(model: Path, tmp_path: Path):
     config = LammpsConfig(
         steps=60, temperature=1500, every=10, halt_above=0.02, dt=1.0, ensemble="nve"
     )
-    few = [labelled(shaken(alloy((2, 2, 1), seed), seed, by=0.01)) for seed in range(5)]
+    few = [emt_labelled(shaken(alloy((2, 2, 1), seed), seed, by=0.01)) for seed in range(5)]
     potential = Potential(SOAP(("Cu", "Au"), 5.0), RBF(15.0)).fit(few)
     run = LammpsRun.create(alloy((2, 2, 1)), config, tmp_path / "run")
     summary = run.run(potential)
@@ -226,7 +217,7 @@ def test_halt_learn_and_continue(model: Path, tmp_path: Path):
         steps.append(summary.step)
         images = read(tmp_path / "run" / "halted.extxyz", ":")
         assert images[-1].info["step"] == summary.halt.step == summary.step
-        potential.update([labelled(images[-1])])
+        potential.update([emt_labelled(images[-1])])
         summary = LammpsRun.resume(tmp_path / "run").run(potential)
     assert steps
     assert summary.halt is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ase.build import bulk
 from ase.calculators.emt import EMT
-from ase.calculators.singlepoint import SinglePointCalculator
+from example_structures import emt_labelled
 
 from nugget import RBF, SOAP, Potential, load_calculator
 
@@ -24,12 +24,7 @@ def test_gold_like_emt(tmp_path: Path):
         strain = rng.normal(0, 0.02, (3, 3)) + rng.uniform(-0.12, 0.12) * np.eye(3)
         atoms.set_cell(atoms.cell.array @ (np.eye(3) + strain), True)
         atoms.positions += rng.normal(0, rng.uniform(0.01, 0.1), atoms.positions.shape)
-        work = atoms.copy()
-        work.calc = EMT()
-        names = ("energy", "forces", "stress")
-        results = {name: work.calc.get_property(name, work) for name in names}
-        atoms.calc = SinglePointCalculator(atoms, **results)
-        images.append(atoms)
+        images.append(emt_labelled(atoms, "stress"))
     potential = Potential(SOAP(("Au",), 5.0, 6, 4), RBF(15.0)).fit(images, use_stress=True)
     potential.save(tmp_path / "au.model")
     gold, cells = adaptor.get_structure(bulk("Au")), ((3, 0, 0), (0, 3, 0), (0, 0, 3))

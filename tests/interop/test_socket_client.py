@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from ase import Atoms
 from ase.build import bulk
-from ase.calculators.emt import EMT
-from ase.calculators.singlepoint import SinglePointCalculator
 from ase.calculators.socketio import SocketClosed, SocketIOCalculator
+from example_structures import emt_labelled
 from typer.testing import CliRunner
 
 from nugget import RBF, SOAP, NuggetError, Potential, load_calculator
@@ -36,12 +35,7 @@ def crystal(seed: int, by: float = 0.1) -> Atoms:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "au.model"
-    images = [crystal(seed) for seed in range(6)]
-    for atoms in images:
-        work = atoms.copy()
-        work.calc = EMT()
-        results = {"energy": work.get_potential_energy(), "forces": work.get_forces()}
-        atoms.calc = SinglePointCalculator(atoms, **results)
+    images = [emt_labelled(crystal(seed)) for seed in range(6)]
     Potential(SOAP(("Au",), 5.0), RBF(15.0), noise=0.01).fit(images).save(path)
     return path
 

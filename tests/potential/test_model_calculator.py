@@ -12,10 +12,7 @@ from pathlib import Path
 import ase.io
 import numpy as np
 import pytest
-from ase import Atoms
-from ase.calculators.emt import EMT
-from ase.calculators.singlepoint import SinglePointCalculator
-from example_structures import gold_cluster
+from example_structures import emt_labelled, gold_cluster
 
 import nugget
 from nugget import RBF, SOAP, NuggetError, Potential, load_calculator
@@ -25,18 +22,10 @@ ROOT = Path(__file__).parents[2]
 OLD = ROOT / "tests" / "data" / "v0.2"
 
 
-def labelled(atoms: Atoms) -> Atoms:
-    work = atoms.copy()
-    work.calc = EMT()
-    results = {"energy": work.get_potential_energy(), "forces": work.get_forces()}
-    atoms.calc = SinglePointCalculator(atoms, **results)
-    return atoms
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "au.model"
-    images = [labelled(gold_cluster(6, seed)) for seed in range(4)]
+    images = [emt_labelled(gold_cluster(6, seed)) for seed in range(4)]
     Potential(SOAP(("Au",), 5.0), RBF(15.0)).fit(images).save(path)
     return path
 
@@ -56,7 +45,9 @@ def test_loader_is_the_calculator_of_the_model(model: Path):
 def test_training_set_of_a_model(model: Path):
     images = training_images(model)
     assert len(images) == 4
-    assert images[2].get_potential_energy() == labelled(gold_cluster(6, 2)).get_potential_energy()
+    assert (
+        images[2].get_potential_energy() == emt_labelled(gold_cluster(6, 2)).get_potential_energy()
+    )
     with pytest.raises(NuggetError, match="lean"):
         training_images(OLD / "lean.model")
 
