@@ -87,9 +87,10 @@ def test_a_search_with_a_cancelled_job_that_is_killed_and_resumed(tmp_path: Path
     (tmp_path / "s.toml").write_text(SETTINGS)
     run, log = tmp_path / "run", tmp_path / "run" / "jobs.log"
     first = started(tmp_path, "s.toml", "--out", "run", "--seed", "1")
-    wait_for(lambda: len(numbers(log)) >= 2, first, tmp_path)
-    subprocess.run(["scancel", numbers(log)[0]], check=True)
-    wait_for(lambda: evaluated(run) >= 2 and len(numbers(log)) >= 4, first, tmp_path)
+    # The first job is that of an isolated atom; the next two are in flight together.
+    wait_for(lambda: len(numbers(log)) >= 3, first, tmp_path)
+    subprocess.run(["scancel", numbers(log)[2]], check=True)
+    wait_for(lambda: evaluated(run) >= 2 and len(numbers(log)) >= 5, first, tmp_path)
     first.send_signal(signal.SIGKILL)
     first.wait()
     done = evaluated(run)
@@ -99,7 +100,7 @@ def test_a_search_with_a_cancelled_job_that_is_killed_and_resumed(tmp_path: Path
     text = log.read_text()
     assert "CANCELLED" in text
     assert "submitted again" in text
-    assert "found again" in text or "answer" in text  # a job of the search that was killed
+    assert "found again" in text  # a job of the search that was killed
     rows = list(connect(run / "search.db").select())
     assert len(rows) == 6
-    assert all(row.energy < 0 or row.energy > 0 for row in rows)  # every one has an energy
+    assert all(row.get("energy") is not None for row in rows)
