@@ -1,11 +1,12 @@
 """Errors after 20, 50 and 100 labels chosen by `nugget select`, at random, or as farthest points.
 
-    python benchmarks/selection.py --data DIR [--set gold] [--seeds 5] [--out FILE]
+    python benchmarks/selection.py --data DIR [--set gold] [--first-seed 0] [--seeds 5] [--out FILE]
 
-Every choice begins with the same ten random structures. At 10, 20 and 50 labels a model is fitted
-to what has been labelled (preset `balanced`, noise levels by cross-validation), and the next ones
-are chosen with it. Errors are those of a fit of the same kind on structures outside of the pool.
-`needed` is the number of labels with which a choice reaches the error of 100 random labels.
+Every choice begins with the same ten random structures, to which a model is fitted (preset
+`balanced`). With it, the others are chosen at once, in order. Errors are those of a fit of the same
+kind, on structures outside of the pool, after the first 20, 50, 70 and 100 labels. `needed` is the
+number of labels with which a choice reaches the error of 100 random labels. Curves
+that FILE already has are not computed again.
 
 Sets: gold (2000 of the DFT clusters in DIR/au_clusters_dft.extxyz.gz), copper (DIR/zuo_Cu_*), and
 silicon (cells of several kinds with Tersoff's potential).
@@ -17,8 +18,10 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import common  # noqa: F401  (first: it sets one thread)
 import numpy as np
@@ -30,7 +33,7 @@ from nugget.dataset.selection import select
 from nugget.presets import balanced
 from nugget.structures.io import read_images
 
-START, ROUNDS, SIZES = 10, (20, 50, 100), (20, 35, 50, 70, 100)
+START, SIZES = 10, (20, 50, 70, 100)
 
 METHODS: dict[str, dict[str, object]] = {
     "random": {},
@@ -38,7 +41,11 @@ METHODS: dict[str, dict[str, object]] = {
     "variance": {"method": "variance"},
     "variance with forces": {"method": "variance", "forces": True},
     "variance of forces": {"method": "variance", "by": "forces"},
+    "variance of atoms": {"method": "variance", "by": "atoms"},
+    "pivoted": {"method": "pivoted"},
 }
+
+Report = dict[str, dict[str, dict[str, Any]]]  # set, method, seed
 
 Sets = Callable[[Path, int], tuple[list[Atoms], list[Atoms]]]
 
@@ -55,16 +62,22 @@ def copper(data: Path, seed: int) -> tuple[list[Atoms], list[Atoms]]:
     return [pool[i] for i in order], read_images(data / "zuo_Cu_test.extxyz.gz")
 
 
-def silicon_cells(data: Path, seed: int) -> tuple[list[Atoms], list[Atoms]]:
-    rng, calculator = np.random.default_rng(seed), silicon()
+@cache
+def silicon_images() -> list[Atoms]:
+    rng, calculator = np.random.default_rng(0), silicon()
     makers = [diamond] * 6 + [vacancy] * 2 + [liquid, beta_tin]
     images: list[Atoms] = []
-    while len(images) < 1200:
+    while len(images) < 2500:
         atoms = labelled(makers[len(images) % len(makers)], rng, calculator)
         if atoms is not None:
             images.append(atoms)
-    order = rng.permutation(len(images))
-    return [images[i] for i in order[:1000]], [images[i] for i in order[1000:]]
+    return images
+
+
+def silicon_cells(data: Path, seed: int) -> tuple[list[Atoms], list[Atoms]]:
+    images = silicon_images()
+    order = np.random.default_rng(seed).permutation(len(images))
+    return [images[i] for i in order[:2000]], [images[i] for i in order[2000:]]
 
 
 SETS: dict[str, Sets] = {"gold": gold, "copper": copper, "silicon": silicon_cells}
@@ -73,7 +86,7 @@ SETS: dict[str, Sets] = {"gold": gold, "copper": copper, "silicon": silicon_cell
 def fitted(pool: list[Atoms], chosen: list[int]) -> Potential:
     species = sorted(set(pool[0].symbols))
     potential = balanced(species, pool[:: max(len(pool) // 200, 1)])
-    return potential.fit([pool[s] for s in chosen], choose_noise=True)
+    return potential.fit([pool[s] for s in chosen])
 
 
 def errors(potential: Potential, test: list[Atoms]) -> list[float]:
@@ -87,16 +100,13 @@ def errors(potential: Potential, test: list[Atoms]) -> list[float]:
 
 def order_of(pool: list[Atoms], method: str) -> tuple[list[int], float]:
     """A hundred structures in the order of their labels, and seconds spent with choosing."""
+    chosen = list(range(START))  # the pool is in random order
     if method == "random":
-        return list(range(ROUNDS[-1])), 0.0  # the pool is in random order
-    chosen, seconds = list(range(START)), 0.0
-    for size in ROUNDS:
-        potential = fitted(pool, chosen)
-        start = time.perf_counter()
-        found = select(pool, size - len(chosen), potential, **METHODS[method])  # type: ignore[arg-type]
-        seconds += time.perf_counter() - start
-        chosen += found.indices
-    return chosen, seconds
+        return list(range(SIZES[-1])), 0.0
+    potential = fitted(pool, chosen)
+    start = time.process_time()
+    others = select(pool, SIZES[-1] - START, potential, **METHODS[method])  # type: ignore[arg-type]
+    return chosen + others.indices, time.process_time() - start
 
 
 def labels_for(target: float, curve: list[float]) -> float:
@@ -108,33 +118,36 @@ def labels_for(target: float, curve: list[float]) -> float:
     return float(np.exp(np.interp(np.log(target), *points)))
 
 
-def run(name: str, data: Path, seeds: int, methods: list[str]) -> dict[str, object]:
-    rows: dict[str, list[list[list[float]]]] = {method: [] for method in methods}
-    times: dict[str, list[float]] = {method: [] for method in methods}
-    for seed in range(seeds):
+def run(name: str, data: Path, seeds: range, methods: list[str], report: Report) -> Iterator[None]:
+    """Add the missing curves of a set to the report, and yield after each."""
+    curves = report.setdefault(name, {})
+    for seed in seeds:
+        missing = [m for m in methods if str(seed) not in curves.setdefault(m, {})]
+        if not missing:
+            continue
         pool, test = SETS[name](data, seed)
-        for method in methods:
+        for method in missing:
             chosen, seconds = order_of(pool, method)
             curve = [errors(fitted(pool, chosen[:size]), test) for size in SIZES]
-            rows[method].append(curve)
-            times[method].append(seconds)
-            shown = "  ".join(f"{e:6.2f} {f:5.1f}" for e, f in curve)
-            print(f"{name} seed {seed} {method:20s} {shown}  {seconds:5.0f} s", flush=True)
-    report: dict[str, object] = {"structures": len(pool), "sizes": SIZES, "seeds": seeds}
-    for method in methods:
-        mean = np.mean(rows[method], axis=0)
-        goal = np.mean(rows["random"], axis=0)[-1]
+            row = {"pool": len(pool), "test": len(test), "curve": curve, "seconds": seconds}
+            curves[method][str(seed)] = row
+            print(f"{name} seed {seed} {method:20s} {_shown(curve)}  {seconds:5.0f} s", flush=True)
+            yield
+
+
+def summarise(name: str, seeds: range, methods: list[str], report: Report) -> None:
+    """Print mean curves and the labels needed for the error of 100 random ones."""
+    means = {
+        m: np.mean([report[name][m][str(seed)]["curve"] for seed in seeds], axis=0) for m in methods
+    }
+    for method, mean in means.items():
+        goal = means["random"][-1]
         needed = [labels_for(goal[k], list(mean[:, k])) for k in (0, 1)]
-        report[method] = {
-            "energy_mae": mean[:, 0].tolist(),
-            "force_mae": mean[:, 1].tolist(),
-            "needed": [None if np.isnan(n) else n for n in needed],
-            "seconds": float(np.mean(times[method])),
-            "curves": rows[method],
-        }
-        told = "  ".join(f"{e:6.2f} {f:5.1f}" for e, f in mean)
-        print(f"{name} mean   {method:20s} {told}  needed {needed[0]:.0f}, {needed[1]:.0f}")
-    return report
+        print(f"{name} mean {method:20s} {_shown(mean)}  needed {needed[0]:.0f}, {needed[1]:.0f}")
+
+
+def _shown(curve: Iterable[Iterable[float]]) -> str:
+    return "  ".join(f"{energy:6.2f} {force:5.1f}" for energy, force in curve)
 
 
 def main() -> None:
@@ -142,18 +155,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--set", action="append", choices=SETS, dest="sets")
     parser.add_argument("--method", action="append", choices=METHODS, dest="methods")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("selection.json"))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    wanted = arguments.methods or ["farthest", "variance"]
-    methods = ["random", *(method for method in wanted if method != "random")]
-    report = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    methods = list(dict.fromkeys(["random", *(arguments.methods or ["farthest", "variance"])]))
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    report: Report = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     for name in arguments.sets or SETS:
-        report[name] = run(
-            name, arguments.data, arguments.seeds, list(dict.fromkeys(["random", *methods]))
-        )
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+        for _ in run(name, arguments.data, seeds, methods, report):
+            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+        summarise(name, seeds, methods, report)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from ase import Atoms
 from ase.build import bulk, fcc111, molecule
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 
 
 def gold_cluster(n: int, seed: int, rattle: float = 0.2) -> Atoms:
@@ -41,3 +43,13 @@ SYSTEMS: dict[str, list[Atoms]] = {
 
 def species_of(images: list[Atoms]) -> list[str]:
     return sorted({symbol for atoms in images for symbol in atoms.symbols})
+
+
+def emt_labelled(atoms: Atoms, *properties: str) -> Atoms:
+    """The structure with stored results of EMT: energy, forces, and other properties."""
+    work = atoms.copy()
+    work.calc = EMT()
+    names = ("energy", "forces", *properties)
+    results = {name: work.calc.get_property(name, work) for name in names}
+    atoms.calc = SinglePointCalculator(atoms, **results)
+    return atoms

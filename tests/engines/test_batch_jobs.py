@@ -158,3 +158,25 @@ def test_the_walltime_is_a_failure_of_its_own(tmp_path):
     with pytest.raises(WalltimeError, match="reached its walltime"):
         future.result(timeout=240)
     short.cancel()
+
+
+@pytest.mark.slow
+@needs_slurm
+def test_the_log_says_why_a_job_waits(tmp_path):
+    node = subprocess.run(["sinfo", "-h", "-o", "%n"], capture_output=True, text=True)
+    change = ["scontrol", "update", f"nodename={node.stdout.split()[0]}"]
+    drained = subprocess.run([*change, "state=drain", "reason=test"], capture_output=True)
+    if drained.returncode:
+        pytest.skip("only administrators of SLURM may drain a node")
+    waiting = executor(tmp_path)
+    try:
+        future = waiting.submit(os.cpu_count)
+        end, log = time.monotonic() + 60, tmp_path / "jobs.log"
+        while "PENDING (" not in (log.read_text() if log.exists() else ""):
+            assert time.monotonic() < end
+            time.sleep(0.5)
+    finally:
+        subprocess.run([*change, "state=resume"], check=True)
+    assert future.result(timeout=120) == os.cpu_count()
+    assert "DOWN, DRAINED" in log.read_text() or "UnavailableNodes" in log.read_text()
+    waiting.cancel()

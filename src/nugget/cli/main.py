@@ -19,7 +19,7 @@ from nugget.cli._console import PlainCommand, flowing, handled, plain_where_need
 
 _NAMES = (
     "search relax md neb saddle campaign report watch compare list init engines fit predict "
-    "calibrate evaluate learn_curve export info check select label dataset"
+    "calibrate evaluate learn_curve export info check select label dataset lammps ipi"
 )
 #: The commands in the order of the help; each is the function of the same name in its own module.
 COMMANDS = [getattr(import_module(f"nugget.cli.{name}"), name) for name in _NAMES.split()]

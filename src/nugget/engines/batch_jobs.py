@@ -45,6 +45,7 @@ SCRIPT, NUMBER, OUTPUT = "job.sh", "number", "output.txt"
 
 _LOOK = 0.5  # seconds between two looks at the files
 _LATE = 5.0  # seconds in which a network file system shows the answer of a job that has ended
+_SLOW = 5.0  # seconds after which an answer of the controller is worth a line in the log
 _SILENCE = 3600.0  # seconds without an answer of the controller until it is given up
 
 
@@ -233,7 +234,7 @@ class JobExecutor(Executor):
                 if time.monotonic() - asked >= self._options.poll:
                     asked = time.monotonic()
                     self._ask()
-                    self._answers()
+                    self._answers(time.monotonic() - asked)
             except NoAnswer as error:
                 self._silence(str(error))
                 self._stop.wait(min(self._options.poll, 10.0))
@@ -318,9 +319,11 @@ class JobExecutor(Executor):
             )
         self._finish(job, None, NuggetError(f"{reason}, {job.losses} times"))
 
-    def _answers(self) -> None:
+    def _answers(self, seconds: float = 0.0) -> None:
         if self._silent is not None:
             self._note(None, "SLURM answers again")
+        elif seconds > _SLOW:  # its commands wait for a controller that is restarted
+            self._note(None, f"SLURM answered after {seconds:.0f} s")
         self._silent = None
 
     def _silence(self, text: str) -> None:

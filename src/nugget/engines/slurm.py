@@ -84,17 +84,22 @@ def named(name: str) -> str | None:
 
 
 def states(jobs: Sequence[str]) -> dict[str, tuple[State, str]]:
-    """State of each job, and SLURM's own word for it."""
+    """State of each job, and SLURM's own word for it, with the reason why a job waits."""
     if not jobs:
         return {}
     # All jobs of the user: squeue -j fails as a whole if one number is no longer known.
-    lines = _run(["squeue", "-h", "--me", "-t", "all", "-o", "%i %T"]).splitlines()
-    listed = {number: word for number, _, word in (line.partition(" ") for line in lines)}
+    lines = _run(["squeue", "-h", "--me", "-t", "all", "-o", "%i|%T|%r"]).splitlines()
+    listed = {number: _word(*rest) for number, *rest in (line.split("|", 2) for line in lines)}
     found = {}
     for job in jobs:
         word = listed.get(job) or _past(job)
         found[job] = (state_of(word), word)
     return found
+
+
+def _word(state: str, reason: str) -> str:
+    """The state of a listed job; one that waits has a reason, such as a node that is drained."""
+    return f"{state} ({reason})" if state == "PENDING" and reason != "None" else state
 
 
 def _past(job: str) -> str:

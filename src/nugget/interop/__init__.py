@@ -1,0 +1,1 @@
+"""Models inside other programs: LAMMPS through `fix external`, i-PI through its socket."""
