@@ -33,6 +33,7 @@ from nugget.search.prepare import (
     locate,
     with_files,
 )
+from nugget.search.reference_energies import require_references, with_reference_energies
 from nugget.search.record import UNFINISHED, Check, End, EndStatus, Proposal, Record
 from nugget.search.search_settings import Config, with_width
 from nugget.search.stop import Confidence
@@ -87,6 +88,7 @@ class Search(Shown):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.config = store.config()
+        require_references(self.config.system)
         self.problem = make_system(self.config.system, store.directory)
         self.references = read_references(self.config, store.directory)
         self._stop = False
@@ -108,6 +110,7 @@ class Search(Shown):
         located = with_files(config, {role: str(file) for role, file in files.items()})
         numbers = make_system(located.system, Path()).numbers
         config = config.model_copy(update={"model": with_width(config.model, numbers)})
+        config = with_reference_energies(config)
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory):
             Store.check_free(directory)  # another process may have created a search meanwhile
