@@ -17,6 +17,7 @@ from nugget.report.minima import AtomModel, Gallery, Low, Lowest
 from nugget.report.page import Data, Structures, as_html, column, page_spec
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
+from nugget.report.phase_diagram_sections import diagram_parts
 from nugget.report.search_sections import NAME, Evaluations, StructureMap
 from nugget.report.search_verdict import SearchFacts, search_verdict
 from nugget.report.verdict import Verdict
@@ -266,10 +267,12 @@ class SearchPage:
         hull_data, hull_sections = hull_parts(
             self.directory, self.records, self.steps, self.structures, bool(live)
         )
+        diagram_data, diagram = diagram_parts(self.directory, self.structures, bool(live))
         now = time.strftime("%Y-%m-%d %H:%M")
         return page_spec(
-            self.title, [verdict, first, *hull_sections, *rest], structures=self.structures,
-            data=[self.data(), *hull_data], badge=badge, subtitle=subtitle, live=live,
+            self.title, [verdict, first, *hull_sections, *diagram, *rest],
+            structures=self.structures, data=[self.data(), *hull_data, *diagram_data],
+            badge=badge, subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip
 

@@ -24,6 +24,7 @@ from nugget.search.checks import catch_up, engine_report
 from nugget.search.knowledge import Knowledge, read_knowledge, read_references
 from nugget.search.learner import Learner
 from nugget.search.loop import Run, Watcher
+from nugget.search.phase_diagram import PhaseDiagram
 from nugget.search.polish import Minimum, Phase, lowest_minimum
 from nugget.search.prepare import (
     check,
@@ -33,8 +34,8 @@ from nugget.search.prepare import (
     locate,
     with_files,
 )
-from nugget.search.reference_energies import require_references, with_reference_energies
 from nugget.search.record import UNFINISHED, Check, End, EndStatus, Proposal, Record
+from nugget.search.reference_energies import require_references, with_reference_energies
 from nugget.search.search_settings import Config, with_width
 from nugget.search.stop import Confidence
 from nugget.search.store import Store
@@ -58,6 +59,7 @@ class Result(Shown):
     quantity: str = "energy"  # what is minimised: energy, or enthalpy under pressure
     engine_check: EngineReport | None = None  # None if there was none
     check_evaluations: int = 0  # evaluations that checked the engine, beyond the budget
+    diagram: PhaseDiagram | None = None  # of a search with varying numbers of atoms
 
     @property
     def lowest(self) -> Minimum | None:
@@ -187,7 +189,7 @@ class Search(Shown):
             learner.best, failures, end, self.store.directory, tuple(run.minima),
             len(run.polisher.steps), learner.rediscoveries.confidence(), run.phases,
             learner.goal.quantity, engine_report(learner.records, run.checker.checks),
-            sum(check.evaluations for check in run.checker.checks),
+            sum(check.evaluations for check in run.checker.checks), run.diagram,
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """The contract of a system: what is searched for, and what a valid structure of it is.
 
 The search, the generators and the reports use `System`. `PlacedAtoms` (clusters, surfaces, cells of
-fixed shape), `VariedAtoms`, `Crystal` and `Compositions` implement it; `system_settings` connects it
-to settings.
+fixed shape), `VariedAtoms`, `Crystal` and `Compositions` implement it; `system_settings` connects
+it to settings.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from nugget.structures.io import read_images
 from nugget.systems.goal import Goal
 from nugget.systems.grand_potential import Counts, Envelope, GrandPotential
 from nugget.systems.placed_atoms import PlacedAtoms
-from nugget.systems.reservoirs import Reservoirs, make_reservoirs, parse_vary
+from nugget.systems.reservoirs import TOTAL, Reservoirs, make_reservoirs, parse_vary
 from nugget.systems.system_settings import SystemConfig, SystemKind
 
 #: Share of candidates whose composition differs by at most one atom from that of a parent; the
@@ -58,20 +58,29 @@ class VariedAtoms(PlacedAtoms):
 
     varied: tuple[str, ...] = ()
     counts: tuple[tuple[int, int], ...] = ()
+    total: tuple[int, int] | None = None  # limits of the number of all placed atoms
 
     @classmethod
     def of(cls, largest: PlacedAtoms, ranges: dict[str, tuple[int, int]]) -> VariedAtoms:
-        """The system whose largest composition is `largest`."""
-        return cls(
+        """The system whose largest composition is `largest`; `ranges` are those of `parse_vary`."""
+        elements = {symbol: ends for symbol, ends in ranges.items() if symbol != TOTAL}
+        system = cls(
             largest.symbols, largest.template, largest.region, largest.min_ratio,
-            largest.bond_ratio, varied=tuple(ranges), counts=tuple(ranges.values()),
+            largest.bond_ratio, varied=tuple(elements), counts=tuple(elements.values()),
+            total=ranges.get(TOTAL),
         )  # fmt: skip
+        if not system.members:
+            raise NuggetError("vary: no composition has a permitted total number of atoms.")
+        return system
 
     @cached_property
     def members(self) -> dict[Counts, PlacedAtoms]:
         """The systems of all compositions, by placed atoms of each element."""
         every = product(*(range(low, high + 1) for low, high in self.counts))
-        return {c: self._member(c) for c in every if sum(c) or self.n_fixed}
+        low, high = self.total or (0, len(self.symbols))
+        return {
+            c: self._member(c) for c in every if low <= sum(c) <= high and (any(c) or self.n_fixed)
+        }
 
     def _member(self, counts: Counts) -> PlacedAtoms:
         symbols = tuple(s for s, n in zip(self.varied, counts, strict=True) for _ in range(n))
@@ -158,7 +167,8 @@ class GrandCanonicalKind(SystemKind):
 
     def make(self, settings: SystemConfig, directory: Path) -> VariedAtoms:
         ranges = parse_vary(str(settings.vary))
-        symbols = tuple(s for s, (_, high) in ranges.items() for _ in range(high))
+        elements = {symbol: ends for symbol, ends in ranges.items() if symbol != TOTAL}
+        symbols = tuple(s for s, (_, high) in elements.items() for _ in range(high))
         if settings.kind == "surface":
             template = read_images(resolve_path(str(settings.template), directory), -1)[0]
             largest = PlacedAtoms.on_template(symbols, template, settings.height)
@@ -185,4 +195,3 @@ class GrandCanonicalKind(SystemKind):
                 "initial": 8,
             }
         }  # fmt: skip
-

@@ -141,7 +141,7 @@ class GrandPotential(LowestEnergy):
         return self if envelope is self.envelope else replace(self, envelope=envelope)
 
     def order(self, atoms: Atoms, energy: float) -> tuple[float, float]:
-        """Among the stable phases, the one with the lowest Ω in the middle of the range is first."""
+        """Of stable phases, that with the lowest Ω in the middle of the range comes first."""
         envelope = self.envelope
         middle = envelope.omega(envelope.counts(atoms), energy, envelope.centre)
         return (round(self.value(atoms, energy), 6), float(middle))

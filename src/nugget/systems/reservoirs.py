@@ -37,10 +37,19 @@ _FORMS = ("atom", "bulk")  # Pt(atom), Pt(bulk)
 _TEMPERATURES = 46  # points at which the extremes of Δμ are evaluated
 
 
+#: The name of the range of the number of all placed atoms in `vary`.
+TOTAL = "total"
+
+
 def parse_vary(text: str) -> dict[str, tuple[int, int]]:
-    """The smallest and largest number of atoms of each element, from "O:0-6,H:2"."""
+    """The smallest and largest number of atoms of each element, from "O:0-6,H:2".
+
+    The range of all placed atoms together may be limited too, as in "Pd:0-4,Au:0-4,total:0-4".
+    """
     counts: dict[str, tuple[int, int]] = {}
-    for symbol, value in _pairs(text, ":", "vary", "O:0-6,H:0-2"):
+    for symbol, value in _pairs(text, ":", "vary", "O:0-6,H:0-2", elements=False):
+        if symbol != TOTAL and atomic_numbers.get(symbol, 0) < 1:
+            raise NuggetError(f"vary {text!r}: {symbol!r} is not an element.")
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
         if ends is None:
             raise NuggetError(f"vary: {symbol}:{value} is no range; write {symbol}:0-6.")
@@ -48,16 +57,20 @@ def parse_vary(text: str) -> dict[str, tuple[int, int]]:
         if low > high or high == 0:
             raise NuggetError(f"vary: {symbol}:{value} must rise to 1 or more, as {symbol}:0-6.")
         counts[symbol] = (low, high)
+    if not counts.keys() - {TOTAL}:
+        raise NuggetError(f"vary {text!r} names no element; write O:0-6,H:0-2.")
     if all(low == high for low, high in counts.values()):
         raise NuggetError(f"vary {text!r} gives one composition; write a formula instead.")
-    if np.prod([high - low + 1.0 for low, high in counts.values()]) > MOST:
+    single = (n for symbol, n in counts.items() if symbol != TOTAL)
+    if np.prod([high - low + 1.0 for low, high in single]) > MOST:
         raise NuggetError(f"vary {text!r} gives more than {MOST} compositions; narrow a range.")
     return counts
 
 
 def largest_formula(vary: str) -> str:
     """The largest composition as a formula."""
-    return "".join(f"{symbol}{high}" for symbol, (_, high) in parse_vary(vary).items())
+    ranges = parse_vary(vary).items()
+    return "".join(f"{symbol}{high}" for symbol, (_, high) in ranges if symbol != TOTAL)
 
 
 def parse_ranges(text: str, setting: str, example: str) -> dict[str, Range]:
@@ -83,7 +96,7 @@ def _pairs(
     text: str, sign: str, setting: str, example: str, elements: bool = True
 ) -> list[tuple[str, str]]:
     """Names and values of a list such as "O:0-6,H:0-2", each name once."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for part in text.split(","):
         name, found, value = (piece.strip() for piece in part.partition(sign))
         if not found or not name or not value:
@@ -125,7 +138,9 @@ class Reservoir:
     def parse(cls, element: str, text: str) -> Reservoir:
         """From "1/2 O2" or "H2O - H2", which must add up to one atom of the element."""
         terms: dict[str, Fraction] = {}
-        for sign, factor, name in re.findall(r"([+-]?)\s*(\d+(?:/[1-9]\d*)?)?\s*([A-Z][\w()]*)", text):
+        for sign, factor, name in re.findall(
+            r"([+-]?)\s*(\d+(?:/[1-9]\d*)?)?\s*([A-Z][\w()]*)", text
+        ):
             coefficient = Fraction(factor or 1) * (-1 if sign == "-" else 1)
             terms[name] = terms.get(name, Fraction(0)) + coefficient
         written = re.sub(r"[+-]?\s*(?:\d+(?:/[1-9]\d*)?)?\s*[A-Z][\w()]*", "", text).strip()
@@ -157,7 +172,9 @@ class Reservoir:
 
     def __str__(self) -> str:
         words = [f"{'-' if c < 0 else '+'} {abs(c):g} {name}" for name, c in self.terms]
-        return " ".join(words).removeprefix("+ ").replace("1 ", "", 1 if self.terms[0][1] == 1 else 0)
+        return (
+            " ".join(words).removeprefix("+ ").replace("1 ", "", 1 if self.terms[0][1] == 1 else 0)
+        )
 
 
 @dataclass(frozen=True)
@@ -232,10 +249,15 @@ def make_reservoirs(
     partial_pressures: str | None = None,
 ) -> Reservoirs:
     """The reservoirs that settings describe; the arguments are those of `SystemConfig`."""
-    elements = [symbol for symbol, (low, high) in parse_vary(vary).items() if low < high]
+    varied = parse_vary(vary).items()
+    elements = [symbol for symbol, (low, high) in varied if low < high and symbol != TOTAL]
     written = dict(_pairs(reservoirs, "=", "reservoirs", "O=1/2 O2")) if reservoirs else {}
     example = "O=-3.0:-0.5"
-    given = parse_ranges(chemical_potential, "chemical_potential", example) if chemical_potential else {}
+    given = (
+        parse_ranges(chemical_potential, "chemical_potential", example)
+        if chemical_potential
+        else {}
+    )
     for setting, names in (("reservoirs", written), ("chemical_potential", given)):
         if stray := [name for name in names if name not in elements]:
             raise NuggetError(f"{setting}: the number of {stray[0]} atoms does not vary.")
@@ -270,7 +292,11 @@ def delta_function(reservoirs: Reservoirs) -> Callable[[float, Mapping[str, floa
     """Δμ of all elements as a function of temperature and pressures, if gases supply all."""
     if reservoirs.conditions is None:
         return None
-    if any(name not in reservoirs.conditions.pressures for r in reservoirs.reservoirs for name, _ in r.terms):
+    if any(
+        name not in reservoirs.conditions.pressures
+        for r in reservoirs.reservoirs
+        for name, _ in r.terms
+    ):
         return None
 
     def delta(temperature: float, pressures: Mapping[str, float]) -> Floats:

@@ -73,8 +73,8 @@ class SystemConfig(Section):
     max_atoms: int = Field(8, ge=1, description="compositions: atoms in the cell at the most")
     vary: str | None = Field(
         None,
-        description="cluster, surface: ranges of numbers of atoms as O:0-6,H:0-2 instead of a "
-        "formula; the phase diagram over chemical potentials is searched",
+        description="cluster, surface: ranges of numbers of atoms as O:0-6,H:0-2 (and "
+        "total:0-7) instead of a formula; the phase diagram over chemical potentials is searched",
     )
     chemical_potential: str | None = Field(
         None,
@@ -82,8 +82,8 @@ class SystemConfig(Section):
     )
     reservoirs: str | None = Field(
         None,
-        description="vary: species that supply the elements, as O=1/2 O2 or O=H2O - H2,Pt=Pt(bulk); "
-        "none: H2, N2, O2, F2, Cl2 and isolated atoms",
+        description="vary: species that supply atoms, as O=1/2 O2 or O=H2O - H2,Pt=Pt(bulk); none: "
+        "H2, N2, O2, F2, Cl2 and isolated atoms",
     )
     reference_energies: dict[str, float] = Field(
         default_factory=dict,
@@ -91,7 +91,8 @@ class SystemConfig(Section):
         "engine when the search is created",
     )
     temperature: str | None = Field(
-        None, description="vary: temperature in K as 300:1200; it gives chemical potentials of gases"
+        None,
+        description="vary: temperature in K as 300:1200; gases give the potentials",
     )
     partial_pressures: str | None = Field(
         None, description="vary: pressures of the gases in bar, as O2=1e-10:1"
