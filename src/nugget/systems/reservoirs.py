@@ -171,10 +171,11 @@ class Reservoir:
         return sum(c * gas_potential(name, temperature, pressures[name]) for name, c in self.terms)
 
     def __str__(self) -> str:
-        words = [f"{'-' if c < 0 else '+'} {abs(c):g} {name}" for name, c in self.terms]
-        return (
-            " ".join(words).removeprefix("+ ").replace("1 ", "", 1 if self.terms[0][1] == 1 else 0)
-        )
+        words = [
+            f"{'-' if c < 0 else '+'} {'' if abs(c) == 1 else f'{abs(c):g} '}{name}"
+            for name, c in self.terms
+        ]
+        return " ".join(words).removeprefix("+ ")
 
 
 @dataclass(frozen=True)
