@@ -76,10 +76,12 @@ class Case:
 #: The first one served to choose settings; the others judge.
 CASES = {
     "Au/Cu 2x2": Case("Cu", 2, "Au:0-4", "Au=-0.6:1.2", 40),
-    "Ag/Ni 2x2": Case("Ni", 2, "Ag:0-4", "Ag=-0.6:1.8", 40),
-    "Au/Pd 2x2": Case("Pd", 2, "Au:0-4", "Au=-0.6:1.2", 40),
-    "Pd,Au/Pt 2x2": Case("Pt", 2, "Pd:0-4,Au:0-4,total:0-4", "Pd=-0.6:0.6,Au=-0.6:0.6", 80),
-    "Au/Cu 3x3": Case("Cu", 3, "Au:0-9", "Au=-0.6:1.2", 100),
+    "Ag/Ni 2x2": Case("Ni", 2, "Ag:0-4", "Ag=-0.6:1.8", 25),
+    "Au/Pd 2x2": Case("Pd", 2, "Au:0-4", "Au=-0.6:1.2", 25),
+    "Pd,Au/Pt 2x2": Case(
+        "Pt", 2, "Pd:0-4,Au:0-4,total:0-4", "Pd=-0.6:0.6,Au=-0.6:0.6", 45
+    ),
+    "Au/Pd 3x3": Case("Pd", 3, "Au:0-9", "Au=-0.6:1.2", 60),
 }
 
 

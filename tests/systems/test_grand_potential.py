@@ -56,8 +56,10 @@ def test_two_phases() -> None:
 def test_at_and_vertices_against_a_grid(most: tuple[int, ...], seed: int) -> None:
     rng = np.random.default_rng(seed)
     points = random_points(rng, most)
-    start = Envelope((OXYGEN, HYDROGEN)[: len(most)], (-5.0, -5.5)[: len(most)], (-3.0, -2.5)[: len(most)],
-                     (1.0, 1.5)[: len(most)])  # fmt: skip
+    n = len(most)
+    start = Envelope(
+        (OXYGEN, HYDROGEN)[:n], (-5.0, -5.5)[:n], (-3.0, -2.5)[:n], (1.0, 1.5)[:n]
+    )  # fmt: skip
     envelope = including(start, points)
     fine = 4001 if len(most) == 1 else 301
     axes = [np.linspace(a, b, fine) for a, b in zip(start.lowest, start.highest, strict=True)]

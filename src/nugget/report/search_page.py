@@ -39,6 +39,12 @@ _FLAGS = {
     "search.in_flight": "--in-flight",
     "search.candidates": "--candidates",
     "system.pressure": "--pressure",
+    "system.template": "--template",
+    "system.vary": "--vary",
+    "system.chemical_potential": "--chemical-potential",
+    "system.reservoirs": "--reservoirs",
+    "system.temperature": "--temperature",
+    "system.partial_pressures": "--partial-pressures",
 }
 _ALWAYS = ("engine.name", "search.budget", "search.seed")
 _FILES = ("system.template", "search.reference", "search.start", "search.learn", "model.baseline")
@@ -46,9 +52,13 @@ _FILES = ("system.template", "search.reference", "search.start", "search.learn",
 
 def command(config: Config, directory: Path, out: str = "again") -> list[str]:
     """`nugget search …` with every setting that differs from its default."""
-    words = ["nugget", "search", config.system.formula]
-    kind = config.system.kind
-    start: dict[str, Any] = {"system": {"formula": config.system.formula}}
+    system = config.system
+    words, kind = ["nugget", "search"], system.kind
+    start: dict[str, Any] = {"system": {"formula": system.formula}}
+    if system.vary is None:
+        words.append(system.formula)
+    else:
+        start["system"]["vary"] = system.vary
     if flag := kind_of(config.system).flag:  # such kinds have defaults of their own
         words.append(flag)
         start["system"]["kind"] = kind
@@ -60,7 +70,7 @@ def command(config: Config, directory: Path, out: str = "again") -> list[str]:
             value = files.get(key, value)
             if key == "system.formula" or value is None:
                 continue
-            if value == defaults[section][name] and key not in _ALWAYS:
+            if value == defaults[section][name] and key not in (*_ALWAYS, "system.vary"):
                 continue
             if key in _FLAGS:
                 words += [_FLAGS[key], str(value)]
