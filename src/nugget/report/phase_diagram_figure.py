@@ -40,7 +40,7 @@ def diagram_figure(diagram: Mapping[str, Any], title: str = "", dark: bool = Fal
             _draw_conditions(axes[1], diagram["conditions"], diagram["stable"], theme)
         if title:
             figure.suptitle(title, fontsize=9)
-        return finish(figure, axes)
+        return finish(figure, axes if panels > 1 else ())
 
 
 def _label(diagram: Mapping[str, Any], element: str) -> str:

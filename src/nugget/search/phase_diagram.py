@@ -248,7 +248,7 @@ def _make_pool(
     if not images:
         return _Pool([], [], np.zeros(0), np.zeros(0), None)
     mean, std, deviations = joint_deviations(potential, images)
-    scale = learner.bars.exploration_scale
+    scale = learner.bars.scale  # as in the error bars of the search
     chosen = _promising(learner.goal, images, mean, scale * std, envelope, minima)
     return _Pool(
         [images[k] for k in chosen],
