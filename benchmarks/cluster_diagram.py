@@ -22,8 +22,7 @@ from threadpoolctl import threadpool_limits
 from nugget.search.search import Search
 from nugget.search.search_settings import make_config
 from nugget.systems.grand_canonical import VariedAtoms
-from nugget.systems.grand_potential import Envelope, GrandPotential
-from nugget.systems.stability import grid
+from nugget.systems.grand_potential import Envelope, GrandPotential, grid
 from nugget.systems.system_settings import make_goal, make_system
 
 GAS = {"temperature": "300:1200", "partial_pressures": "O2=1e-12:1"}

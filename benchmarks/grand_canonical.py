@@ -36,10 +36,9 @@ from nugget.relax.relaxation import on_calculator, relax
 from nugget.search.search import Search
 from nugget.search.search_settings import make_config
 from nugget.systems.grand_canonical import VariedAtoms
-from nugget.systems.grand_potential import Envelope
+from nugget.systems.grand_potential import Envelope, grid
 from nugget.systems.placed_atoms import PlacedAtoms
 from nugget.systems.reservoirs import TOTAL, parse_ranges, parse_vary
-from nugget.systems.stability import grid
 
 LATTICE = {"Cu": 3.5897, "Pt": 3.9212, "Pd": 3.8786, "Au": 4.0549, "Ag": 4.0631, "Ni": 3.4874}
 HEIGHT = 3.2  # Å: room for one layer

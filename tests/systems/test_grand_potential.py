@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from ase import Atoms
 
-from nugget.systems.grand_potential import Counts, Envelope, GrandPotential
-from nugget.systems.reservoirs import UNLIMITED
-from nugget.systems.stability import (
+from nugget.systems.grand_potential import (
+    Counts,
+    Envelope,
+    GrandPotential,
     appears,
     crossing,
     formation,
@@ -20,6 +21,7 @@ from nugget.systems.stability import (
     neighbours,
     stable_on,
 )
+from nugget.systems.reservoirs import UNLIMITED
 
 OXYGEN, HYDROGEN = 8, 1
 LINE = Envelope((OXYGEN,), (-5.0,), (-3.0,), (0.0,))

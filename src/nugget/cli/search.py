@@ -80,7 +80,8 @@ def search(
         nugget search SiC --crystal --units 1-4 --engine tersoff
         nugget search --crystal --compositions Cu-Au --max-atoms 8 --engine emt
         nugget search Cu3 --template slab.traj
-        nugget search --template slab.traj --vary O:0-6 --chemical-potential O=-3:0
+        nugget search --vary Pt:8-12,O:0-8 --chemical-potential O=-3:0
+        nugget search --vary O:0-6 --template slab.xyz --chemical-potential O=-3:0
 
     The run directory DIR (default: runs/FORMULA-seedN) contains all structures
     in search.db (`ase gui DIR/search.db`), the best one in best.extxyz, the

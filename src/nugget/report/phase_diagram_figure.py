@@ -14,7 +14,7 @@ from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats, Ints
 from nugget.report.phase_diagram_sections import envelope_from, omega_lines
 from nugget.report.style import COLUMN, Theme, drawing, finish
-from nugget.systems.stability import formation, stable_on
+from nugget.systems.grand_potential import formation, stable_on
 
 #: Numbers of chemical potentials that can be drawn.
 DRAWN = (1, 2)

@@ -31,9 +31,11 @@ from nugget.storage.files import replacing, write_atomically
 from nugget.structures.batch import as_batch
 from nugget.systems.goal import Goal
 from nugget.systems.grand_canonical import VariedAtoms, reservoirs_of
-from nugget.systems.grand_potential import SAME, Counts, Envelope, GrandPotential
-from nugget.systems.reservoirs import Reservoirs, delta_function
-from nugget.systems.stability import (
+from nugget.systems.grand_potential import (
+    SAME,
+    Counts,
+    Envelope,
+    GrandPotential,
     appears,
     crossing,
     formation,
@@ -43,6 +45,7 @@ from nugget.systems.stability import (
     neighbours,
     stable_on,
 )
+from nugget.systems.reservoirs import Reservoirs, delta_function
 
 DIAGRAM, PHASES, SUGGESTIONS = "phase_diagram.json", "phases.extxyz", "suggestions.extxyz"
 FIGURE = "phase_diagram.png"
