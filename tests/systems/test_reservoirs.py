@@ -56,7 +56,7 @@ def test_ranges_and_what_is_needed() -> None:
     made = make_reservoirs("Pt:4-6,O:0-3,C:2", "O=-0.5:-3.0")
     assert made.elements == ("Pt", "O")  # the number of C atoms does not vary
     assert made.ranges == (UNLIMITED, (-3.0, -0.5))
-    assert made.needed == ["O2"]  # without limits no reference is needed
+    assert made.needed == ["Pt(atom)", "O2"]
     assert make_reservoirs("O:0-3", "O=-3:0", energies={"O2": 1.0}).needed == []
 
 

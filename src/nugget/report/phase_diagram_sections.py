@@ -20,6 +20,7 @@ from nugget.systems.grand_potential import Envelope
 
 _GALLERY = 9
 _TITLE = "Phases of the diagram"
+_UNLIKELY = 0.1  # probabilities of errors up to this are not mentioned
 _POINTS = 60  # of a line over the chemical potential
 
 PHASE_COLUMNS = ["phase", "above, meV", "stable between, eV", "P(stable)", "relaxed"]
@@ -69,7 +70,14 @@ def read_diagram(file: Path) -> dict[str, Any]:
     """The contents of phase_diagram.json."""
     try:
         diagram: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        for key in ("elements", "phases", "boundaries", "suggestions", "chemical_potential"):
+        for key in (
+            "elements",
+            "phases",
+            "boundaries",
+            "suggestions",
+            "chemical_potential",
+            "unevaluated",
+        ):
             diagram[key]
         energies = [float(phase["energy"]) for phase in diagram["phases"]]
         if not energies or not np.isfinite(energies).all():
@@ -145,6 +153,11 @@ def diagram_statements(directory: Path) -> tuple[list[str], list[Badge]]:
         for phase in diagram["phases"]
         if _doubtful(phase)
     ]
+    sentences += [
+        f"{name} was not evaluated; it is stable with a probability of {probability:.0%}."
+        for name, probability in diagram["unevaluated"].items()
+        if probability > _UNLIKELY
+    ]
     relaxed = sum(bool(phase["relaxed"]) for phase in stable)
     level = Level.GOOD if relaxed == len(stable) else Level.BAD
     limits = "good if all stable phases are relaxed with the engine, bad otherwise"
@@ -157,7 +170,7 @@ def _doubtful(phase: Row) -> bool:
     if phase["probability"] is None:
         return False
     wrong = 1 - phase["probability"] if phase["stable"] else phase["probability"]
-    return bool(wrong > 0.1)
+    return bool(wrong > _UNLIKELY)
 
 
 def envelope_from(diagram: Mapping[str, Any]) -> tuple[list[str], Envelope]:

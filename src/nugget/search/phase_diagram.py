@@ -124,6 +124,7 @@ class PhaseDiagram:
     boundaries: tuple[Boundary, ...]
     suggestions: tuple[Suggestion, ...]
     draws: str  # "joint", "independent" or "none"
+    unevaluated: dict[str, float]  # P(stable) of compositions without an evaluation
     conditions: dict[str, Any] | None = None  # map over temperature and pressure
     structures: tuple[Atoms, ...] = field(default=(), repr=False)  # of the phases
     suggested: tuple[Atoms, ...] = field(default=(), repr=False)
@@ -145,6 +146,7 @@ class PhaseDiagram:
             "boundaries": [asdict(one) for one in self.boundaries],
             "suggestions": [asdict(one) for one in self.suggestions],
             "draws": self.draws,
+            "unevaluated": self.unevaluated,
             "conditions": self.conditions,
         }
 
@@ -159,7 +161,8 @@ class _Lowest:
     energy: float
     atoms: Atoms
     start: int
-    relaxed: bool
+    relaxed: bool  # with the engine, and converged
+    polished: bool  # relaxed with the engine, converged or not
 
 
 def envelope_of(goal: GrandPotential, evaluated: Iterable[tuple[Atoms, float]]) -> Envelope:
@@ -339,7 +342,7 @@ def make_diagram(learner: Learner, minima: Sequence[Minimum]) -> PhaseDiagram | 
     if not isinstance(goal, GrandPotential) or not learner.all_known:
         return None
     lowest = _lowest(goal.envelope, learner.all_known, minima)
-    deciding = {c: one for c, one in lowest.items() if one.relaxed} or lowest
+    deciding = {c: one for c, one in lowest.items() if one.polished} or lowest
     envelope = envelope_of(goal, [(one.atoms, one.energy) for one in deciding.values()])
     rng = np.random.default_rng([learner.config.search.seed, len(learner.records), _STREAM])
     pool = _make_pool(learner, minima, envelope, rng)
@@ -359,6 +362,7 @@ def make_diagram(learner: Learner, minima: Sequence[Minimum]) -> PhaseDiagram | 
         _boundaries(envelope, names, uncertain),
         suggestions,
         pool.kind,
+        _unevaluated(pool, lowest, envelope, problem, uncertain),
         conditions_map(reservoirs, envelope, names),
         tuple(lowest[c].atoms for c in sorted(lowest)),
         suggested,
@@ -370,8 +374,8 @@ def _lowest(
 ) -> dict[Counts, _Lowest]:
     """The lowest structure of each composition; what is relaxed comes first."""
     known = [
-        *(_Lowest(m.energy, m.relaxed.atoms, m.start, m.relaxed.converged) for m in minima),
-        *(_Lowest(r.energy, r.atoms, r.iteration, False) for r in records),
+        *(_Lowest(m.energy, m.relaxed.atoms, m.start, m.relaxed.converged, True) for m in minima),
+        *(_Lowest(r.energy, r.atoms, r.iteration, False, False) for r in records),
     ]
     lowest: dict[Counts, _Lowest] = {}
     for one in known:
@@ -435,6 +439,20 @@ def _phases(
             )
         )  # fmt: skip
     return tuple(phases)
+
+
+def _unevaluated(
+    pool: _Pool, lowest: Mapping[Counts, _Lowest], envelope: Envelope, problem: VariedAtoms,
+    uncertain: _Drawn | None,
+) -> dict[str, float]:  # fmt: skip
+    """P(stable) of the compositions that only candidates have."""
+    if uncertain is None:
+        return {}
+    return {
+        problem.name_of(problem.placed(atoms)): uncertain.probability[counts]
+        for atoms in pool.images
+        if (counts := envelope.counts(atoms)) not in lowest
+    }
 
 
 def _regions(

@@ -236,8 +236,7 @@ class Reservoirs:
     @property
     def needed(self) -> list[str]:
         """Species whose energies are needed but not known."""
-        limited = zip(self.reservoirs, self.ranges, strict=True)
-        names = [name for one, r in limited if r != UNLIMITED for name, _ in one.terms]
+        names = [name for one in self.reservoirs for name, _ in one.terms]
         return [name for name in dict.fromkeys(names) if name not in self.energies]
 
 
