@@ -101,7 +101,7 @@ def test_figures(run: Path) -> None:
     conditions = {"gas": "O2", "temperatures": [300.0, 600.0], "pressures": [1e-3, 1.0],
                   "stable": [[diagram["stable"][0]] * 2, [diagram["stable"][-1]] * 2]}  # fmt: skip
     both = diagram_figure({**diagram, "conditions": conditions})
-    assert both.axes[1].get_ylabel() == "p(O2), bar"
+    assert both.axes[1].get_ylabel() == "log₁₀ p(O2)/bar"
     phases = [{**p, "counts": {"Cu": p["counts"]["Cu"], "Au": k % 2}}
               for k, p in enumerate(diagram["phases"])]  # fmt: skip
     two = {**diagram, "phases": phases, "elements": ["Cu", "Au"],

@@ -85,10 +85,9 @@ def _draw_conditions(
     index = {name: k for k, name in enumerate(names)}
     stable = np.array([[index[name] for name in row] for row in conditions["stable"]])
     temperatures, pressures = (np.array(conditions[n]) for n in ("temperatures", "pressures"))
-    _draw_regions(axes, temperatures, pressures, stable, list(names), theme)
-    axes.set_yscale("log")
+    _draw_regions(axes, temperatures, np.log10(pressures), stable, list(names), theme)
     axes.set_xlabel("temperature, K")
-    axes.set_ylabel(f"p({conditions['gas']}), bar")
+    axes.set_ylabel(f"log₁₀ p({conditions['gas']})/bar")
 
 
 def _draw_regions(
