@@ -79,7 +79,7 @@ def search(
         nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
         nugget search SiC --crystal --units 1-4 --engine tersoff
         nugget search --crystal --compositions Cu-Au --max-atoms 8 --engine emt
-        nugget search Cu3 --template slab.traj
+        nugget search Cu3 --template slab.xyz
         nugget search --vary Pt:8-12,O:0-8 --chemical-potential O=-3:0
         nugget search --vary O:0-6 --template slab.xyz --chemical-potential O=-3:0
 
@@ -92,8 +92,11 @@ def search(
     1 if the proposals of this version differ in any bit from those in the
     database.
 
-    `nugget init` writes a file with all settings, which searches of surfaces
-    and bulk systems require.
+    --vary searches all numbers of atoms in the given ranges. The result is the
+    phase diagram over chemical potentials, or over temperature and pressure.
+
+    `nugget init` writes a file with all settings, which searches of bulk
+    systems require.
     """
     from nugget import set_threads
     from nugget.report.digest import search_summary

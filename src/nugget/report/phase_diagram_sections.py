@@ -133,7 +133,8 @@ def suggestion_rows(suggestions: Sequence[Row]) -> list[list[Any]]:
     for one in suggestions:
         what = "evaluate a new structure"
         if one["action"] == "relax":
-            what = f"relax evaluation {one['start'] + 1}"
+            given = one["start"] < 0
+            what = "relax one of --learn" if given else f"relax evaluation {one['start'] + 1}"
         predicted = f"{fixed(one['predicted'], 3)} ± {one['std']:.3f}"
         rows.append([one["formula"], what, predicted, f"{1e3 * one['gain']:.1f}"])
     return rows
