@@ -25,7 +25,8 @@ from nugget.structures.regions import Box, Sphere
 from nugget.systems import PlacedAtoms
 from nugget.systems.validity import DISCONNECTED, OK, TOO_CLOSE, check, lattice
 
-# Ours only: what other packages offer is for their own tests, as are crystals and molecules.
+# Ours only: what other packages offer is for their own tests, as are crystals, molecules and
+# changes of the composition.
 ALL = map(make_generator, names("generator"))
 GENERATORS = {
     g.name: g
@@ -33,6 +34,7 @@ GENERATORS = {
     if type(g).__module__.startswith("nugget.")
     and not getattr(g, "variable_cell", False)
     and not getattr(g, "whole_molecules", False)
+    and not getattr(g, "other_compositions", False)
 }
 
 

@@ -32,7 +32,8 @@ def test_default_generators_are_all_there_are():
     found = {name: find("generator", name).__module__ for name in names("generator")}
     ours = {name for name, module in found.items() if module.startswith("nugget.")}
     crystals = make_config({"system": {"kind": "crystal"}}).search.generators
-    assert {*Config().search.generators, *crystals} == ours
+    varied = make_config({"system": {"vary": "O:1-2"}}).search.generators
+    assert {*Config().search.generators, *crystals, *varied} == ours
 
 
 @pytest.mark.parametrize(

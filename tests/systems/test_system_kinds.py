@@ -27,6 +27,7 @@ EXAMPLES = {
     "bulk": {"formula": "Cu2Au2", "kind": "bulk", "cell": [4.2, 4.2, 4.2]},
     "crystal": {"formula": "Cu3Au", "kind": "crystal", "units": 1},
     "compositions": {"compositions": "Cu-Au", "kind": "crystal", "max_atoms": 3},
+    "grand-canonical": {"vary": "Cu:2-4,Au:0-2"},
 }
 
 
@@ -128,7 +129,7 @@ def test_defaults_are_settings(config) -> None:
             assert getattr(getattr(config, section), name) == value
     given = {"system": config.system.model_dump(exclude_unset=True), "search": {"candidates": 7}}
     given["system"].pop("formula")
-    if config.system.compositions is None:
+    if config.system.compositions is None and config.system.vary is None:
         given["system"]["formula"] = config.system.formula
     assert make_config(given).search.candidates == 7
 

@@ -18,10 +18,13 @@ def _in_panel(panel: str) -> Callable[..., Any]:
     return option
 
 
-_run, _model, _crystal, _output, _soap, _process, _std = map(
+_run, _model, _crystal, _vary, _output, _soap, _process, _std = map(
     _in_panel,
-    ("Run", "Model", "Crystal", "Output", "Descriptor (SOAP)", "Gaussian process", "Uncertainty"),
-)
+    (
+        "Run", "Model", "Crystal", "Varying numbers of atoms", "Output", "Descriptor (SOAP)",
+        "Gaussian process", "Uncertainty",
+    ),
+)  # fmt: skip
 
 # --------------------------------------------------------------------------- models and data
 
@@ -118,6 +121,25 @@ Compositions = Annotated[
 MaxAtoms = Annotated[
     int | None, _crystal(min=1, help="With --compositions: atoms per cell. Default: 8.")
 ]
+Vary = Annotated[
+    str | None,
+    _vary(metavar="O:0-6,…", help="Ranges of numbers of atoms, for a phase diagram."),
+]
+ChemicalPotential = Annotated[
+    str | None,
+    _vary(metavar="O=-3:-0.5", help="Ranges in eV, relative to the reservoirs. Default: all."),
+]
+Reservoirs = Annotated[
+    str | None,
+    _vary(metavar="O=1/2 O2", help="Species that supply atoms, as O=H2O - H2 or Pt=Pt(bulk)."),
+]
+Temperature = Annotated[
+    str | None, _vary(metavar="300:1200", help="Temperature in K; gases give the potentials.")
+]
+PartialPressures = Annotated[
+    str | None, _vary(metavar="O2=1e-10:1", help="Pressures of the gases in bar.")
+]
+Template = Annotated[str | None, _run(metavar="FILE", help="A slab on which the atoms are placed.")]
 Pressure = Annotated[float | None, _crystal(help="Pressure in GPa. Default: 0.")]
 Out = Annotated[Path | None, _output("--out", "-o", metavar="DIR", help="Directory to write.")]
 Live = Annotated[bool, _output("--live/--no-live", help="Live view or plain lines.")]

@@ -22,6 +22,7 @@ def init(
     cell: str | None = Option(
         None, help="Periodic cell: 'a b c' or 'a b c alpha beta gamma' (Å, degrees)."
     ),
+    vary: opt.Vary = None,
     crystal: opt.Crystal = False,
     force: Force = False,
     json: opt.Json = False,
@@ -35,6 +36,7 @@ def init(
         nugget init Cu3 --template slab.traj -o adsorbate.toml
         nugget init Ti4O8 --cell '4.6 4.6 5.9' -o bulk.toml
         nugget init TiO2 --crystal -o crystal.toml
+        nugget init --template slab.traj --vary O:0-6 -o oxide.toml
 
     Edit the file and run `nugget search FILE`. Missing settings have their
     defaults. An existing file is replaced only with --force.
@@ -47,7 +49,7 @@ def init(
 
     if (template is not None) + (cell is not None) + crystal > 1:
         raise NuggetError("Give one of --template (a surface), --cell (a bulk) and --crystal.")
-    system: dict[str, Any] = {"formula": formula}
+    system: dict[str, Any] = {"formula": formula} if vary is None else {"vary": vary}
     if template is not None:
         system |= {"kind": "surface", "template": template}
     if cell is not None:
@@ -59,7 +61,7 @@ def init(
         get_engine(engine)  # refuses an unknown name
         settings["engine"] = {"name": engine}
     config = make_config(settings, "nugget init")
-    PlacedAtoms.cluster(formula)  # refuses an invalid formula
+    PlacedAtoms.cluster(config.system.formula)  # refuses an invalid formula
     text = write_config(config)
     if str(output) == "-":
         typer.echo(text, nl=False)

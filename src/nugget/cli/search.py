@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code of shells after Ctrl-C
 _FREE = {"search.budget", "search.stop_when"}  # settings that --resume may change
+_PLAIN = str.maketrans({":": "", ",": "-", " ": ""})  # names of directories
 _PHASES = 12  # rows of the table of phases, which always contains all stable ones
 
 
@@ -45,6 +46,12 @@ def search(
     start: opt.Start = None,
     learn: opt.Learn = None,
     stop_when: opt.StopWhen = None,
+    template: opt.Template = None,
+    vary: opt.Vary = None,
+    chemical_potential: opt.ChemicalPotential = None,
+    reservoirs: opt.Reservoirs = None,
+    temperature: opt.Temperature = None,
+    partial_pressures: opt.PartialPressures = None,
     crystal: opt.Crystal = False,
     units: opt.Units = None,
     compositions: opt.Compositions = None,
@@ -72,6 +79,9 @@ def search(
         nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
         nugget search SiC --crystal --units 1-4 --engine tersoff
         nugget search --crystal --compositions Cu-Au --max-atoms 8 --engine emt
+        nugget search Cu3 --template slab.xyz
+        nugget search --vary Pt:8-12,O:0-8 --chemical-potential O=-3:0
+        nugget search --vary O:0-6 --template slab.xyz --chemical-potential O=-3:0
 
     The run directory DIR (default: runs/FORMULA-seedN) contains all structures
     in search.db (`ase gui DIR/search.db`), the best one in best.extxyz, the
@@ -82,8 +92,11 @@ def search(
     1 if the proposals of this version differ in any bit from those in the
     database.
 
-    `nugget init` writes a file with all settings, which searches of surfaces
-    and bulk systems require.
+    --vary searches all numbers of atoms in the given ranges. The result is the
+    phase diagram over chemical potentials, or over temperature and pressure.
+
+    `nugget init` writes a file with all settings, which searches of bulk
+    systems require.
     """
     from nugget import set_threads
     from nugget.report.digest import search_summary
@@ -99,8 +112,11 @@ def search(
         ),
         "model": given(use_forces=forces),
         "system": given(
-            kind="crystal" if crystal else None, units=units, compositions=compositions,
-            max_atoms=max_atoms, pressure=pressure,
+            kind="crystal" if crystal else "surface" if template is not None else None,
+            template=None if template is None else str(Path(template).absolute()),
+            units=units, compositions=compositions, max_atoms=max_atoms, pressure=pressure,
+            vary=vary, chemical_potential=chemical_potential, reservoirs=reservoirs,
+            temperature=temperature, partial_pressures=partial_pressures,
         ),
     }  # fmt: skip
     changed: dict[str, Any] = {
@@ -124,18 +140,19 @@ def search(
                 "--budget and --stop-when can be changed."
             )
         running = Search.resume(resume, trust)
-    elif target is not None or compositions is not None:
+    elif target is not None or compositions is not None or vary is not None:
         config, base, name = read_settings(target, changed, trust)
         directory = out or Path("runs") / f"{name}-seed{config.search.seed}"
         running = Search.create(config, directory, base)
     else:
         raise NuggetError(
-            "Give a formula (nugget search Au20), --compositions A-B, a TOML file, --resume DIR or "
-            "--replay DIR."
+            "Give a formula (nugget search Au20), --compositions A-B, --vary O:0-6, a TOML file, "
+            "--resume DIR or --replay DIR."
         )
     result = follow(running, budget, live, quiet=json, stop_when=stop_when)
     summary = search_summary(running, result)
     draw_hull(summary)
+    draw_diagram(summary)
     verdict = read_search_verdict(running.store.directory)
     if json:
         emit({**summary, "verdict": verdict.to_dict()})
@@ -161,7 +178,8 @@ def read_settings(
     from nugget.search.search_settings import Config, make_config, read_config
     from nugget.search.surrogate import model_code
 
-    base, name = Path(), target or str(changed["system.compositions"])
+    several = changed.get("system.compositions") or changed.get("system.vary")
+    base, name = Path(), target or str(several).translate(_PLAIN)
     if target is None:
         config, target = Config(), "the command line"
     elif target.endswith(".toml") or Path(target).is_file():
@@ -170,8 +188,9 @@ def read_settings(
     else:
         config, name = Config(), target.replace("*", "x")
         changed = {"system.formula": target, **changed}
-    # Crystals have other defaults, so only explicit settings are kept for them.
-    tree = config.model_dump(exclude_unset=changed.get("system.kind") == "crystal")
+    # Crystals and varying numbers of atoms have other defaults; explicit settings alone are kept.
+    other = changed.get("system.kind") == "crystal" or "system.vary" in changed
+    tree = config.model_dump(exclude_unset=other)
     for key, value in changed.items():
         plant(tree, key, value)
     complete = make_config(tree, target)
@@ -237,6 +256,21 @@ def draw_hull(summary: dict[str, Any]) -> None:
         summary["hull_figure"] = str(path)
 
 
+def draw_diagram(summary: dict[str, Any]) -> None:
+    """Write phase_diagram.png for one or two chemical potentials, and note it in the summary."""
+    from nugget.report.phase_diagram_figure import DRAWN, diagram_figure
+    from nugget.search.phase_diagram import FIGURE
+    from nugget.storage.files import replacing
+
+    diagram = summary["phase_diagram"]
+    if diagram is not None and len(diagram["elements"]) in DRAWN:
+        path = Path(summary["directory"]) / FIGURE
+        with replacing(path) as partial:
+            title = f"{summary['formula']}, {summary['engine']}"
+            diagram_figure(diagram, title).savefig(partial, format="png", dpi=160)
+        summary["diagram_figure"] = str(path)
+
+
 def show(summary: dict[str, Any], broken_off: bool) -> None:
     """Print the result of a search and how to continue it."""
     from nugget.report.digest import failure_counts
@@ -244,6 +278,8 @@ def show(summary: dict[str, Any], broken_off: bool) -> None:
     rows: list[tuple[str, object]] = [("evaluations", summary["evaluations"])]
     if summary["phases"]:
         rows += _phase_rows(summary)
+    elif summary["phase_diagram"] is not None:
+        rows += _diagram_rows(summary)
     elif summary["best_energy"] is not None:
         when = f"evaluation {summary['best_iteration'] + 1}, {summary['best_generator']}"
         rows += [
@@ -264,6 +300,8 @@ def show(summary: dict[str, Any], broken_off: bool) -> None:
     facts(f"Search {summary['status']}: {summary['formula']} with {summary['engine']}", rows)
     if summary["phases"]:
         _show_hull(summary)
+    if summary["phase_diagram"] is not None:
+        _show_diagram(summary["phase_diagram"])
     _show_next_command(summary, broken_off)
 
 
@@ -346,6 +384,38 @@ def _show_hull(summary: dict[str, Any]) -> None:
             )
     columns = ["phase", "formation, meV/atom", "above the hull", "space group", "atoms", "relaxed"]
     table("Convex hull", columns, rows)
+
+
+def _diagram_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
+    diagram, directory = summary["phase_diagram"], Path(summary["directory"])
+    files = [directory / name for name in ("phase_diagram.json", "phases.extxyz")]
+    figure = [summary["diagram_figure"]] if summary["diagram_figure"] else []
+    return [
+        ("stable", ", ".join(diagram["stable"])),
+        ("compositions", len(diagram["phases"])),
+        ("final relaxation", f"{summary['polish_evaluations']} evaluations beyond the budget"),
+        ("phase diagram", ", ".join(map(str, [*files, *figure]))),
+    ]
+
+
+def _show_diagram(diagram: dict[str, Any]) -> None:
+    """The phases, their boundaries, and the calculations that would change them most."""
+    from nugget.report.phase_diagram_sections import (
+        BOUNDARY_COLUMNS,
+        PHASE_COLUMNS,
+        SUGGESTION_COLUMNS,
+        boundary_rows,
+        phase_rows,
+        suggestion_rows,
+    )
+
+    phases = sorted(diagram["phases"], key=lambda phase: phase["above"])
+    shown = {id(p) for p in phases if p["stable"]} | {id(p) for p in phases[:_PHASES]}
+    some = [phase for phase in diagram["phases"] if id(phase) in shown]
+    table("Phases", PHASE_COLUMNS, phase_rows(some))
+    table("Boundaries", BOUNDARY_COLUMNS, boundary_rows(diagram["boundaries"]))
+    table("Calculations that would change this most", SUGGESTION_COLUMNS,
+          suggestion_rows(diagram["suggestions"]))  # fmt: skip
 
 
 def _show_next_command(summary: dict[str, Any], broken_off: bool) -> None:

@@ -20,6 +20,7 @@ structure, and record its origin. A generator's file contains only its proposal:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -44,7 +45,8 @@ class Generator(Protocol):
     reason. The same state of `rng` gives the same structure.
 
     Generators of crystals have an attribute `variable_cell = True`, those of whole molecules
-    `whole_molecules = True`; both are False where they are missing.
+    `whole_molecules = True`, those whose parents have other compositions `other_compositions =
+    True`; all are False where they are missing.
     """
 
     name: ClassVar[str]
@@ -151,14 +153,17 @@ class _TryingGenerator(ABC):
         return result
 
     def _draw_parents(self, rng: Rng, system: Any, parents: Sequence[Atoms]) -> list[Any] | Failure:
-        """Different parents out of those given."""
+        """Different parents out of those given that suit the system."""
         if self.needs == 0:
             return []
         if len(parents) < self.needs:
             return Failure(f"needs {self.needs} parents, there are {len(parents)}")
-        rows = rng.choice(len(parents), size=self.needs, replace=False)
-        prepared = [self._prepare(system, parents[k]) for k in rows]
-        return next((one for one in prepared if isinstance(one, Failure)), prepared)
+        prepared = [self._prepare(system, parent) for parent in parents]
+        fitting = [one for one in prepared if not isinstance(one, Failure)]
+        if len(fitting) < self.needs:
+            return next(one for one in prepared if isinstance(one, Failure))
+        rows = rng.choice(len(fitting), size=self.needs, replace=False)
+        return [fitting[k] for k in rows]
 
 
 class BaseGenerator(_TryingGenerator):
@@ -172,6 +177,54 @@ class BaseGenerator(_TryingGenerator):
         if not np.array_equal(atoms.numbers, system.numbers):
             return Failure("a parent's atoms are not those of the system, in the same order")
         return atoms.positions
+
+
+class CompositionGenerator(_TryingGenerator):
+    """Base class of generators for `PlacedAtoms` whose parents have another composition."""
+
+    needs = 1
+    redraws = True
+    other_compositions: ClassVar[bool] = True
+    most: int = 3  # atoms that a parent may differ by
+
+    def suits(self, system: PlacedAtoms) -> bool:
+        return not system.units
+
+    @abstractmethod
+    def propose(self, rng: Rng, system: PlacedAtoms, parents: list[Atoms]) -> Proposals:
+        """Yield the candidates of one try, best first, or a `Failure`."""
+
+    @abstractmethod
+    def takes(self, missing: int, surplus: int) -> bool:
+        """Whether a parent may lack and exceed the system by these numbers of atoms."""
+
+    def _prepare(self, system: PlacedAtoms, atoms: Atoms) -> Atoms | Failure:
+        n = system.n_fixed
+        if not np.array_equal(atoms.numbers[:n], system.numbers[:n]):
+            return Failure("a parent has another template")
+        missing, surplus = composition_difference(system, atoms)
+        if not self.takes(sum(missing.values()), sum(surplus.values())):
+            return Failure("no parent has a suitable composition")
+        return atoms
+
+
+def composition_difference(
+    system: PlacedAtoms, atoms: Atoms
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Placed atoms that a structure lacks and that it has too many, by atomic number."""
+    n = system.n_fixed
+    wanted, present = Counter(system.numbers[n:].tolist()), Counter(atoms.numbers[n:].tolist())
+    return dict(wanted - present), dict(present - wanted)
+
+
+def in_system_order(system: PlacedAtoms, numbers: Ints, positions: Floats) -> Floats:
+    """Positions of all atoms in the order of the system, which has these placed atoms."""
+    n = system.n_fixed
+    order = np.argsort(numbers[n:], kind="stable")
+    places = np.argsort(system.numbers[n:], kind="stable")
+    ordered = positions.copy()
+    ordered[n + places] = positions[n + order]
+    return ordered
 
 
 class CrystalGenerator(_TryingGenerator):

@@ -49,17 +49,30 @@ class SurfaceMove(BaseGenerator):
 
     def _land(self, rng: Rng, system: PlacedAtoms, x: Floats, present: Bools, i: int) -> bool:
         """Move atom i to a contact site away from its present one."""
-        hosts = rng.choice(np.flatnonzero(present), size=SITES)
-        reach = (system.radii[hosts] + system.radii[i]) * rng.uniform(ROOM, 1.1, size=SITES)
-        points = x[hosts] + directions(rng, SITES) * reach[:, None]
-        bonds = system.bonds(points, i, x, present, ROOM)
-        away = np.linalg.norm(points - x[i], axis=1) > 0.5 * system.bond
-        if not system.free and system.region is not None:
-            away &= system.region.inside(points)
-        good = np.flatnonzero((bonds > 0) & away)
-        if len(good) == 0:
-            return False
-        w = np.exp((bonds[good] - bonds[good].max()) / self.landing)
-        x[i] = points[rng.choice(good, p=w / w.sum())]
-        present[i] = True
-        return True
+        return land(rng, system, x, present, i, self.landing, x[i].copy())
+
+
+def land(
+    rng: Rng, system: PlacedAtoms, x: Floats, present: Bools, i: int, landing: float,
+    away_from: Floats | None = None,
+) -> bool:  # fmt: skip
+    """Put atom i on a contact site of present atoms; False if there is none.
+
+    A site with c neighbours has the weight exp(c / landing). `x` and `present` change in place.
+    """
+    hosts = rng.choice(np.flatnonzero(present), size=SITES)
+    reach = (system.radii[hosts] + system.radii[i]) * rng.uniform(ROOM, 1.1, size=SITES)
+    points = x[hosts] + directions(rng, SITES) * reach[:, None]
+    bonds = system.bonds(points, i, x, present, ROOM)
+    allowed = bonds > 0
+    if away_from is not None:
+        allowed &= np.linalg.norm(points - away_from, axis=1) > 0.5 * system.bond
+    if not system.free and system.region is not None:
+        allowed &= system.region.inside(points)
+    good = np.flatnonzero(allowed)
+    if len(good) == 0:
+        return False
+    w = np.exp((bonds[good] - bonds[good].max()) / landing)
+    x[i] = points[rng.choice(good, p=w / w.sum())]
+    present[i] = True
+    return True

@@ -193,6 +193,8 @@ def search_summary(search: Search, result: Result | None) -> dict[str, Any]:
         "phases": [phase.row() for phase in phases],
         "hull_file": str(directory / HULL) if phases else None,
         "hull_figure": None,
+        "phase_diagram": None if result is None or not result.diagram else result.diagram.data(),
+        "diagram_figure": None,
         "database": str(directory / DATABASE),
         "reference": search.config.search.reference,
         "found": None if not search.references or result is None else result.found,

@@ -41,7 +41,7 @@ COUNT = 8
 
 #: Symmetry is determined for structures of at most this many atoms.
 MAX_SYMMETRY_ATOMS = 150
-_LETTERS = {"energy": "E", "enthalpy": "H"}
+_LETTERS = {"energy": "E", "enthalpy": "H", "grand potential": "Ω above the envelope"}
 _CONVERGED = 0.05  # eV/Å, the threshold of the final relaxation
 
 

@@ -17,6 +17,7 @@ from nugget.report.minima import AtomModel, Gallery, Low, Lowest
 from nugget.report.page import Data, Structures, as_html, column, page_spec
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
+from nugget.report.phase_diagram_sections import diagram_parts
 from nugget.report.search_sections import NAME, Evaluations, StructureMap
 from nugget.report.search_verdict import SearchFacts, search_verdict
 from nugget.report.verdict import Verdict
@@ -38,6 +39,12 @@ _FLAGS = {
     "search.in_flight": "--in-flight",
     "search.candidates": "--candidates",
     "system.pressure": "--pressure",
+    "system.template": "--template",
+    "system.vary": "--vary",
+    "system.chemical_potential": "--chemical-potential",
+    "system.reservoirs": "--reservoirs",
+    "system.temperature": "--temperature",
+    "system.partial_pressures": "--partial-pressures",
 }
 _ALWAYS = ("engine.name", "search.budget", "search.seed")
 _FILES = ("system.template", "search.reference", "search.start", "search.learn", "model.baseline")
@@ -45,9 +52,13 @@ _FILES = ("system.template", "search.reference", "search.start", "search.learn",
 
 def command(config: Config, directory: Path, out: str = "again") -> list[str]:
     """`nugget search …` with every setting that differs from its default."""
-    words = ["nugget", "search", config.system.formula]
-    kind = config.system.kind
-    start: dict[str, Any] = {"system": {"formula": config.system.formula}}
+    system = config.system
+    words, kind = ["nugget", "search"], system.kind
+    start: dict[str, Any] = {"system": {"formula": system.formula}}
+    if system.vary is None:
+        words.append(system.formula)
+    else:
+        start["system"]["vary"] = system.vary
     if flag := kind_of(config.system).flag:  # such kinds have defaults of their own
         words.append(flag)
         start["system"]["kind"] = kind
@@ -59,7 +70,7 @@ def command(config: Config, directory: Path, out: str = "again") -> list[str]:
             value = files.get(key, value)
             if key == "system.formula" or value is None:
                 continue
-            if value == defaults[section][name] and key not in _ALWAYS:
+            if value == defaults[section][name] and key not in (*_ALWAYS, "system.vary"):
                 continue
             if key in _FLAGS:
                 words += [_FLAGS[key], str(value)]
@@ -266,10 +277,12 @@ class SearchPage:
         hull_data, hull_sections = hull_parts(
             self.directory, self.records, self.steps, self.structures, bool(live)
         )
+        diagram_data, diagram = diagram_parts(self.directory, self.structures, bool(live))
         now = time.strftime("%Y-%m-%d %H:%M")
         return page_spec(
-            self.title, [verdict, first, *hull_sections, *rest], structures=self.structures,
-            data=[self.data(), *hull_data], badge=badge, subtitle=subtitle, live=live,
+            self.title, [verdict, first, *hull_sections, *diagram, *rest],
+            structures=self.structures, data=[self.data(), *hull_data, *diagram_data],
+            badge=badge, subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip
 

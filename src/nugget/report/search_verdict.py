@@ -16,6 +16,7 @@ from nugget.errors import NuggetError
 from nugget.report.digest import failures, fixed, informed, quality
 from nugget.report.hull_sections import read_phases
 from nugget.report.minima import COUNT, Low, Lowest, symmetry
+from nugget.report.phase_diagram_sections import diagram_statements
 from nugget.report.verdict import (
     MODEL_ERROR,
     PAPER,
@@ -154,6 +155,8 @@ def search_verdict(facts: SearchFacts) -> Verdict:
     """The verdict about a search."""
     if facts.goal.hull is not None:
         sentences, badges = _hull(facts)
+    elif facts.config.system.vary is not None:
+        sentences, badges = diagram_statements(facts.directory)
     else:
         sentences, badges = _lowest(facts)
     recent = quality(facts.records)

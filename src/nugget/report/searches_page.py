@@ -159,7 +159,7 @@ class Comparison:
         """Whether system, engine and pressure agree; searches with a hull are never comparable."""
         first = self.courses[0].config
         same = ("formula", "kind", "pressure", "units")
-        if first.system.compositions is not None:
+        if first.system.compositions is not None or first.system.vary is not None:
             return False
         return all(
             c.config.engine.name == first.engine.name

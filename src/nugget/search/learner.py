@@ -121,7 +121,7 @@ class Learner:
         self._acquisition: Acquisition | None = None  # "auto" depends on the fitted model
         self._potential = make_potential(config.model, problem, search.seed, knowledge.directory)
         self.baseline = knowing(self._potential.prior)
-        self._bars = ErrorBars(search.calibrate, problem.variable_cell)
+        self._bars = ErrorBars(search.calibrate, problem.several_sizes)
         self._untrained: list[tuple[Record, float]] = []  # with the best value before each
         self.verdicts = 0  # applied by `amend`
         self.known, self._failed = self.goal.memory(), self.goal.memory()
@@ -409,7 +409,7 @@ class Learner:
         known, values = self.all_known, np.array([*map(self.value, self.all_known)])
         return choose_parents(
             [record.atoms for record in known], values, self.potential.descriptor,
-            self.config.search.n_parents, rng, self.problem.variable_cell,
+            self.config.search.n_parents, rng, self.problem.several_sizes,
         )  # fmt: skip
 
     def _draws(self, relaxed: list[Atoms]) -> list[str]:

@@ -19,6 +19,13 @@ from nugget.search.checkpoint import EVERY, restore_checkpoint, write_checkpoint
 from nugget.search.checks import Checker, Key, catch_up
 from nugget.search.knowledge import is_found
 from nugget.search.learner import Learner, Stopwatch
+from nugget.search.phase_diagram import (
+    PhaseDiagram,
+    below_relaxed_envelope,
+    make_diagram,
+    stable_starts,
+    write_diagram,
+)
 from nugget.search.polish import (
     Minimum,
     Phase,
@@ -202,6 +209,7 @@ class Run:
         self.engine_seconds = self.surrogate_seconds = 0.0
         self.minima: list[Minimum] = []
         self.phases: tuple[Phase, ...] = ()  # of a search over compositions
+        self.diagram: PhaseDiagram | None = None  # of a search with varying numbers of atoms
         self._near_reference = learner.goal.memory()  # relaxed to compare with the references
         self._relaxed: list[Record] = []  # the same, as evaluations
 
@@ -217,6 +225,8 @@ class Run:
             stop = self._until_the_end(executor)
             if stop.status in (EndStatus.FINISHED, EndStatus.FOUND):
                 stop = self._polish_and_confirm(stop)
+                self.diagram = make_diagram(self.learner, self.minima)
+                write_diagram(self.store.directory, self.diagram)
         except KeyboardInterrupt:
             self._end(Stop(EndReason.BROKEN_OFF, EndStatus.INTERRUPTED, "broken off"))
             raise
@@ -258,8 +268,9 @@ class Run:
         return check
 
     def _reported(self) -> dict[Key, Atoms]:
-        """The structures of the result: the lowest one, or those of a convex hull."""
+        """The structures of the result: the lowest one, or those of a hull or phase diagram."""
         stable = {phase.start for phase in self.phases if phase.stable}
+        stable |= stable_starts(self.learner.goal, self.minima)
         if stable:
             minima = [one for one in self.minima if one.start in stable]
         else:
@@ -284,6 +295,7 @@ class Run:
         while polish and not self.polisher.interrupted:
             # Only relaxed phases decide a hull, so what lies below theirs is relaxed as well.
             below = below_relaxed_hull(goal, records, starts, relaxed)
+            below += below_relaxed_envelope(goal, records, starts, relaxed)
             if not below:
                 break
             starts += below

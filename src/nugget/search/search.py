@@ -24,6 +24,7 @@ from nugget.search.checks import catch_up, engine_report
 from nugget.search.knowledge import Knowledge, read_knowledge, read_references
 from nugget.search.learner import Learner
 from nugget.search.loop import Run, Watcher
+from nugget.search.phase_diagram import PhaseDiagram
 from nugget.search.polish import Minimum, Phase, lowest_minimum
 from nugget.search.prepare import (
     check,
@@ -34,6 +35,7 @@ from nugget.search.prepare import (
     with_files,
 )
 from nugget.search.record import UNFINISHED, Check, End, EndStatus, Proposal, Record
+from nugget.search.reference_energies import require_references, with_reference_energies
 from nugget.search.search_settings import Config, with_width
 from nugget.search.stop import Confidence
 from nugget.search.store import Store
@@ -57,6 +59,7 @@ class Result(Shown):
     quantity: str = "energy"  # what is minimised: energy, or enthalpy under pressure
     engine_check: EngineReport | None = None  # None if there was none
     check_evaluations: int = 0  # evaluations that checked the engine, beyond the budget
+    diagram: PhaseDiagram | None = None  # of a search with varying numbers of atoms
 
     @property
     def lowest(self) -> Minimum | None:
@@ -87,6 +90,7 @@ class Search(Shown):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.config = store.config()
+        require_references(self.config.system)
         self.problem = make_system(self.config.system, store.directory)
         self.references = read_references(self.config, store.directory)
         self._stop = False
@@ -108,6 +112,7 @@ class Search(Shown):
         located = with_files(config, {role: str(file) for role, file in files.items()})
         numbers = make_system(located.system, Path()).numbers
         config = config.model_copy(update={"model": with_width(config.model, numbers)})
+        config = with_reference_energies(config)
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory):
             Store.check_free(directory)  # another process may have created a search meanwhile
@@ -184,7 +189,7 @@ class Search(Shown):
             learner.best, failures, end, self.store.directory, tuple(run.minima),
             len(run.polisher.steps), learner.rediscoveries.confidence(), run.phases,
             learner.goal.quantity, engine_report(learner.records, run.checker.checks),
-            sum(check.evaluations for check in run.checker.checks),
+            sum(check.evaluations for check in run.checker.checks), run.diagram,
         )  # fmt: skip
 
 

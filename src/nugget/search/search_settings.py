@@ -245,8 +245,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
-        if self.search.walkers and kind_of(self.system).variable_cell:
-            raise ValueError("search.walkers are not available for crystals; leave them at 0")
+        kind = kind_of(self.system)
+        if self.search.walkers and (kind.variable_cell or kind.several_sizes):
+            what = "crystals" if kind.variable_cell else "varying numbers of atoms"
+            raise ValueError(f"search.walkers are not available for {what}; leave them at 0")
         return self
 
     @model_validator(mode="before")
@@ -354,7 +356,7 @@ def read_config(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NuggetError(f"{path} is not valid TOML: {error}.") from None
     system = settings.get("system", {})
-    if isinstance(system, dict) and not {"formula", "compositions"} & set(system):
+    if isinstance(system, dict) and not {"formula", "compositions", "vary"} & set(system):
         what = "no system.formula" if settings else "no settings"
         raise NuggetError(
             f'{path} holds {what}: name the system, as formula = "Au20" below [system].'

@@ -9,6 +9,7 @@ from __future__ import annotations
 from nugget.systems.base import Failure, System
 from nugget.systems.compositions import Compositions
 from nugget.systems.crystal import Crystal
+from nugget.systems.grand_canonical import VariedAtoms
 from nugget.systems.placed_atoms import PlacedAtoms
 
-__all__ = ["Compositions", "Crystal", "Failure", "PlacedAtoms", "System"]
+__all__ = ["Compositions", "Crystal", "Failure", "PlacedAtoms", "System", "VariedAtoms"]

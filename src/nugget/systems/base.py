@@ -1,7 +1,8 @@
 """The contract of a system: what is searched for, and what a valid structure of it is.
 
 The search, the generators and the reports use `System`. `PlacedAtoms` (clusters, surfaces, cells of
-fixed shape), `Crystal` and `Compositions` implement it; `system_settings` connects it to settings.
+fixed shape), `VariedAtoms`, `Crystal` and `Compositions` implement it; `system_settings` connects
+it to settings.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class System(ABC):
     def variable_cell(self) -> bool:
         """Whether the cell is optimised with the atoms; then the model also learns stress."""
         return False
+
+    @property
+    def several_sizes(self) -> bool:
+        """Whether structures differ in their numbers of atoms."""
+        return self.variable_cell
 
     @property
     def whole_molecules(self) -> bool:

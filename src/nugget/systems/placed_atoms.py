@@ -71,7 +71,7 @@ class PlacedAtoms(System):
         unknown = sorted({s for s in self.symbols if s not in atomic_numbers or s == "X"})
         if unknown:
             raise NuggetError(f"{', '.join(unknown)} in the composition is not an element.")
-        if not self.symbols:
+        if not self.symbols and not len(self.template):
             raise NuggetError("There are no atoms to place; give a composition such as Au20.")
         if not 0 < self.min_ratio < self.bond_ratio:
             raise NuggetError(

@@ -23,6 +23,7 @@ from nugget.relax.engine_relaxation import EngineRelaxation, LearningRelaxation
 from nugget.settings import Section
 from nugget.systems.base import System
 from nugget.systems.goal import Goal, LowestEnergy
+from nugget.systems.reservoirs import largest_formula
 from nugget.systems.validity import elements_of
 
 #: Weights of the generators where the kind of system has no defaults of its own.
@@ -70,6 +71,32 @@ class SystemConfig(Section):
         None, description="crystal: elements as Cu-Au; all their mixtures, and the convex hull"
     )
     max_atoms: int = Field(8, ge=1, description="compositions: atoms in the cell at the most")
+    vary: str | None = Field(
+        None,
+        description="cluster, surface: ranges of numbers of atoms as O:0-6,H:0-2 (and "
+        "total:0-7) instead of a formula; the phase diagram over chemical potentials is searched",
+    )
+    chemical_potential: str | None = Field(
+        None,
+        description="vary: ranges relative to the reservoirs, eV, as O=-3.0:-0.5; none: all values",
+    )
+    reservoirs: str | None = Field(
+        None,
+        description="vary: species that supply atoms, as O=1/2 O2 or O=H2O - H2,Pt=Pt(bulk); none: "
+        "H2, N2, O2, F2, Cl2 and isolated atoms",
+    )
+    reference_energies: dict[str, float] = Field(
+        default_factory=dict,
+        description="vary: energies of these species, eV; missing ones are computed with the "
+        "engine when the search is created",
+    )
+    temperature: str | None = Field(
+        None,
+        description="vary: temperature in K as 300:1200; gases give the potentials",
+    )
+    partial_pressures: str | None = Field(
+        None, description="vary: pressures of the gases in bar, as O2=1e-10:1"
+    )
     volume: float | None = Field(
         None, gt=0, description="crystal: first guess of the volume per atom, Å³; else from radii"
     )
@@ -104,10 +131,24 @@ class SystemConfig(Section):
             raise ValueError("give a formula or compositions, not both")
         return {**settings, "formula": formula}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _largest(cls, settings: Any) -> Any:
+        """With varying numbers of atoms, the formula is the largest composition."""
+        if not isinstance(settings, dict) or not isinstance(settings.get("vary"), str):
+            return settings
+        try:
+            formula = largest_formula(settings["vary"])
+        except NuggetError as error:
+            raise ValueError(str(error)) from None
+        if settings.get("formula", formula) != formula:
+            raise ValueError("give a formula or vary, not both")
+        return {**settings, "formula": formula}
+
     @property
     def title(self) -> str:
-        """The elements of a search over compositions, or else the formula."""
-        return self.compositions or self.formula
+        """The elements of a search over compositions, the ranges of atoms, or else the formula."""
+        return self.compositions or self.vary or self.formula
 
     @field_validator("kind")
     @classmethod
@@ -118,6 +159,8 @@ class SystemConfig(Section):
             raise ValueError(str(error)) from None
         if kind == "compositions":
             raise ValueError('write kind = "crystal" and system.compositions, as "Cu-Au"')
+        if kind == "grand-canonical":
+            raise ValueError('write kind = "cluster" or "surface" and system.vary, as "O:0-6"')
         return kind
 
     @model_validator(mode="after")
@@ -126,6 +169,8 @@ class SystemConfig(Section):
         if stray := [name for name in self.options if name not in kind.options]:
             raise ValueError(f"options: a {kind.name} takes no option {stray[0]!r}")
         kind.check(self)
+        if self.vary is None and (stray := [name for name in _VARY if getattr(self, name)]):
+            raise ValueError(f"{stray[0]} belongs to searches with varying numbers of atoms (vary)")
         if not 1 <= self.units[0] <= self.units[1]:
             raise ValueError("units are 1 or more, the smaller number first, as 1-4")
         if self.cell is not None and not _has_volume(self.cell):
@@ -134,6 +179,12 @@ class SystemConfig(Section):
                 "angles in degrees that fit together"
             )
         return self
+
+
+#: Settings that belong to `vary`.
+_VARY = (
+    "chemical_potential", "reservoirs", "reference_energies", "temperature", "partial_pressures",
+)  # fmt: skip
 
 
 def _has_volume(cell: tuple[float, ...]) -> bool:
@@ -149,6 +200,7 @@ class SystemKind(ABC):
 
     name: ClassVar[str]
     variable_cell: ClassVar[bool] = False  # see `System`
+    several_sizes: ClassVar[bool] = False  # the same
     options: ClassVar[tuple[str, ...]] = ()  # names that `system.options` may contain
     flag: ClassVar[str] = ""  # the option of `nugget search` that selects it, if there is one
 
@@ -156,6 +208,8 @@ class SystemKind(ABC):
         """Raise ValueError unless the settings describe a system of this kind."""
         if settings.compositions is not None:
             raise ValueError('compositions are those of crystals: kind = "crystal" (--crystal)')
+        if settings.vary is not None:
+            raise ValueError("numbers of atoms vary in clusters and on surfaces only")
 
     @abstractmethod
     def make(self, settings: SystemConfig, directory: Path) -> System:
@@ -182,13 +236,16 @@ class SystemKind(ABC):
 
 def kind_of(settings: SystemConfig) -> SystemKind:
     """The kind of system that the settings describe."""
-    return _find(settings.kind, settings.compositions)
+    return _find(settings.kind, settings.compositions, settings.vary)
 
 
-def _find(kind: str, compositions: Any) -> SystemKind:
-    """Settings write a search over several compositions as a crystal with `compositions`."""
-    several = kind == "crystal" and compositions is not None
-    instance: SystemKind = registry.make("system", "compositions" if several else kind)
+def _find(kind: str, compositions: Any, vary: Any) -> SystemKind:
+    """Settings write several compositions as a crystal, cluster or surface with an option."""
+    if kind == "crystal" and compositions is not None:
+        kind = "compositions"
+    elif kind in ("cluster", "surface") and vary is not None:
+        kind = "grand-canonical"
+    instance: SystemKind = registry.make("system", kind)
     return instance
 
 
@@ -212,7 +269,8 @@ def with_kind_defaults(settings: Any) -> Any:
     if not isinstance(system, dict):
         return settings
     try:
-        kind = _find(str(system.get("kind", "cluster")), system.get("compositions"))
+        options = (system.get("compositions"), system.get("vary"))
+        kind = _find(str(system.get("kind", "cluster")), *options)
     except NuggetError:  # validation explains the mistake
         return settings
     completed = dict(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from ase import Atoms
@@ -301,6 +302,8 @@ def check_generator(
 
 def _check_on(generator: Generator, problem: System, seed: int) -> int:
     parents = _parents(problem, max(generator.needs, 2), seed)
+    if getattr(generator, "other_compositions", False):
+        parents = [atoms for one in _neighbours(problem) for atoms in _parents(one, 1, seed)]
     before = [atoms.positions.copy() for atoms in parents]
     made = 0
     for k in range(5):
@@ -330,6 +333,15 @@ def _check_on(generator: Generator, problem: System, seed: int) -> int:
         none = generator(np.random.default_rng(seed), problem, [])
         require(isinstance(none, Failure), "Without parents that it needs, it gives a Failure.")
     return made
+
+
+def _neighbours(problem: System) -> list[System]:
+    """The same system with one atom more, one fewer, and one of another element."""
+    assert isinstance(problem, PlacedAtoms)
+    first, *rest = problem.symbols
+    other = next((symbol for symbol in rest if symbol != first), "Ag")
+    compositions = ((first, *problem.symbols), tuple(rest), (other, *rest))
+    return [replace(problem, symbols=symbols) for symbols in compositions]
 
 
 def _parents(problem: System, n: int, seed: int) -> list[Atoms]:
