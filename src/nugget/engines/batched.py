@@ -1,0 +1,203 @@
+"""Models that evaluate many structures in one call, such as foundation models on PyTorch.
+
+An engine that offers such a model is used in two ways: as a calculator, one structure at a time,
+and as a mean function, all structures of a step at once. Both use the same numbers.
+
+Models on graphs need a cell. A structure that is not periodic along some axis is placed in a cell
+with a gap that is wider than the cutoff, so that no edge crosses it and the energy does not depend
+on the size of the cell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import CalculationFailed, Calculator, all_changes
+from ase.geometry import complete_cell
+
+from nugget.engines.options import matching, plain
+from nugget.errors import NuggetError
+from nugget.numerics.arrays import Floats, Ints
+from nugget.structures.batch import Batch, as_batch
+from nugget.structures.neighbours import find_pairs
+
+# Å added to the cutoff between a structure and its images.
+_MARGIN = 1.0
+
+
+class BatchValues(NamedTuple):
+    """Values of a batch of structures."""
+
+    energies: Floats  # (B,), eV
+    forces: Floats  # (N, 3), eV/Å
+    strain: Floats  # (B, 3, 3) derivative of the energy by strain, eV
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The identity of a model: Python package, its version, and the hash of the weights."""
+
+    package: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version} (weights {self.sha256[:12]})"
+
+
+class BatchedModel(Protocol):
+    """A model that evaluates many structures in one call."""
+
+    @property
+    def weights(self) -> Weights:
+        """Package, version and hash."""
+
+    @property
+    def cutoff(self) -> float:
+        """The longest edge of its graphs, Å."""
+
+    def evaluate(self, batch: Batch) -> BatchValues:
+        """Values of structures that are periodic along all axes."""
+
+
+def evaluate(model: BatchedModel, batch: Batch) -> BatchValues:
+    """Values of any structures, which are placed in cells where they are not periodic."""
+    energies, forces, strain = model.evaluate(periodic(batch, model.cutoff + _MARGIN))
+    return BatchValues(energies, forces, 0.5 * (strain + strain.transpose(0, 2, 1)))
+
+
+def periodic(batch: Batch, gap: float) -> Batch:
+    """The structures with complete cells and a gap (Å) along axes that are not periodic."""
+    if batch.pbc.all():
+        return batch
+    cells = batch.cells.copy()
+    for s in np.flatnonzero(~batch.pbc.all(axis=1)):
+        x = batch.positions[batch.offsets[s] : batch.offsets[s + 1]]
+        periodic_axes = batch.pbc[s]
+        cell = np.where(periodic_axes[:, None], cells[s], 0.0)
+        cell = np.array(complete_cell(cell))  # unit vectors along the other axes, orthogonal
+        for axis in np.flatnonzero(~periodic_axes):
+            unit = cell[axis] / np.linalg.norm(cell[axis])
+            cell[axis] = unit * (np.ptp(x @ unit) + gap)
+        cells[s] = cell
+    return Batch(
+        batch.positions, batch.numbers, batch.offsets, cells, np.ones_like(batch.pbc), batch.first
+    )
+
+
+class BatchedCalculator(Calculator):
+    """An ASE calculator of a batched model, for one structure at a time; it keeps no state."""
+
+    implemented_properties = ["energy", "forces", "stress"]  # noqa: RUF012 (as in ASE)
+
+    def __init__(self, model: BatchedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: list[str] | None = None,
+        system_changes: list[str] = all_changes,
+    ) -> None:
+        super().calculate(atoms, properties, system_changes)
+        assert self.atoms is not None
+        energies, forces, strain = evaluate(self.model, as_batch(self.atoms))
+        if not (np.isfinite(energies).all() and np.isfinite(forces).all()):
+            raise CalculationFailed(f"{self.model.weights.package} gives values that are not finite")
+        self.results = {"energy": float(energies[0]), "forces": forces}
+        if self.atoms.cell.rank == 3 and self.atoms.pbc.all():
+            stress = strain[0] / self.atoms.get_volume()
+            self.results["stress"] = stress.flat[[0, 4, 8, 5, 2, 1]]
+
+
+# --------------------------------------------------------------------------- PyTorch
+
+
+#: Options of all engines on PyTorch.
+TORCH_OPTIONS = {
+    **plain("device", str),
+    **plain("threads", int),
+    **plain("precision", str, harmless=matching("single|double")),
+}
+
+
+def torch_dtype(precision: str) -> Any:
+    """The type of numbers of that precision."""
+    torch = import_module("torch")
+    types = {"single": torch.float32, "double": torch.float64}
+    if precision not in types:
+        raise NuggetError(f"The option precision is {precision!r}; choose 'double' or 'single'.")
+    return types[precision]
+
+
+def torch_device(name: str, threads: int) -> Any:
+    """The device of that name; `threads` cores compute on a CPU."""
+    torch = import_module("torch")
+    if threads < 1:
+        raise NuggetError(f"The option threads is {threads}; it must be at least 1.")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise NuggetError(
+            f"The device {name!r} cannot be used ({reason}): choose 'cpu', or install a PyTorch "
+            "that supports it."
+        ) from None
+    torch.set_num_threads(threads)
+    return device
+
+
+def hash_of_state(state: Any, extra: Sequence[str] = ()) -> str:
+    """The hash of the weights of a PyTorch model, independent of device and file format."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        if not hasattr(tensor, "detach"):
+            continue
+        array = tensor.detach().cpu().contiguous().numpy()
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    for text in extra:
+        digest.update(text.encode())
+    return digest.hexdigest()
+
+
+def identity(package: str, sha256: str) -> Weights:
+    """The identity of a model of an installed package."""
+    return Weights(package, version(package), sha256)
+
+
+def readable(path: str) -> Path:
+    """An existing file of weights."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise NuggetError(f"There is no file of weights {path}; give its path.")
+    return file
+
+
+class Edges(NamedTuple):
+    """Directed edges of a batch, in both directions."""
+
+    source: Ints  # (E,) atom rows
+    target: Ints  # (E,)
+    vector: Floats  # (E, 3) from source to target, Å
+
+
+def directed_edges(batch: Batch, cutoff: float) -> Edges:
+    """All edges that are shorter than the cutoff."""
+    pairs = find_pairs(batch, cutoff)
+    vector = batch.positions[pairs.j] + pairs.shift - batch.positions[pairs.i]
+    near = np.einsum("pc,pc->p", vector, vector) < cutoff * cutoff
+    i, j, vector = pairs.i[near], pairs.j[near], vector[near]
+    return Edges(
+        np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([vector, -vector])
+    )
