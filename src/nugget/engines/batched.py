@@ -112,7 +112,9 @@ class BatchedCalculator(Calculator):
         assert self.atoms is not None
         energies, forces, strain = evaluate(self.model, as_batch(self.atoms))
         if not (np.isfinite(energies).all() and np.isfinite(forces).all()):
-            raise CalculationFailed(f"{self.model.weights.package} gives values that are not finite")
+            raise CalculationFailed(
+                f"{self.model.weights.package} gives values that are not finite"
+            )
         self.results = {"energy": float(energies[0]), "forces": forces}
         if self.atoms.cell.rank == 3 and self.atoms.pbc.all():
             stress = strain[0] / self.atoms.get_volume()
@@ -198,6 +200,4 @@ def directed_edges(batch: Batch, cutoff: float) -> Edges:
     vector = batch.positions[pairs.j] + pairs.shift - batch.positions[pairs.i]
     near = np.einsum("pc,pc->p", vector, vector) < cutoff * cutoff
     i, j, vector = pairs.i[near], pairs.j[near], vector[near]
-    return Edges(
-        np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([vector, -vector])
-    )
+    return Edges(np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([vector, -vector]))

@@ -48,9 +48,7 @@ def left_out(regression: SparseRegression, blocks: Iterable[Ints]) -> LeftOut:
     return LeftOut(residual * noise, variance * noise**2)
 
 
-def left_out_labels(
-    regression: SparseRegression, blocks: Iterable[Ints], labels: Floats
-) -> Floats:
+def left_out_labels(regression: SparseRegression, blocks: Iterable[Ints], labels: Floats) -> Floats:
     """Residuals (p, k) of other labels (p, k) with the same rows and noise, as in `left_out`."""
     residual = np.full(labels.shape, np.nan)
     q, rest = _hat_factor(regression, labels)

@@ -51,6 +51,7 @@ class Errors:
 
     energy: float
     force: float
+    energy_error: float = 0.0  # standard error of `energy`
 
     @property
     def score(self) -> float:
@@ -161,7 +162,8 @@ def choose(trials: Sequence[WeightTrial]) -> float:
     if not np.isnan(force).any():
         excess = np.maximum(excess, force / max(float(force.min()), 1e-12))
     permitted = np.flatnonzero(excess <= max(TOLERANCE, float(excess.min())))
-    return min((trials[k] for k in permitted), key=lambda one: one.leave_group_out.score).weight
+    candidates = [trials[int(k)] for k in permitted]
+    return min(candidates, key=lambda one: one.leave_group_out.score).weight
 
 
 def _errors(
@@ -182,7 +184,8 @@ def mean_errors(regression: SparseRegression, residual: Floats) -> Errors:
     energies, forces = regression.kind == ENERGY, regression.kind == FORCE
     per_atom = residual[energies] / regression.count[energies]
     force = float(np.mean(np.abs(residual[forces]))) if forces.any() else float("nan")
-    return Errors(float(np.mean(np.abs(per_atom))), force)
+    size = np.abs(per_atom)
+    return Errors(float(size.mean()), force, float(size.std() / np.sqrt(len(size))))
 
 
 def _alone(regression: SparseRegression) -> Errors:

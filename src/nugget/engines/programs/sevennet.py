@@ -116,7 +116,9 @@ def _checked_modal(modal: str | None, available: Any) -> str | None:
     if (modal or None) in (names or [None]):
         return modal
     if not names:
-        raise NuggetError("This model of SevenNet has one level of theory; remove the option modal.")
+        raise NuggetError(
+            "This model of SevenNet has one level of theory; remove the option modal."
+        )
     raise NuggetError(
         f"This model of SevenNet was trained on several levels of theory; set the option modal to "
         f"{' or '.join(names)}."
