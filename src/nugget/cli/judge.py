@@ -199,11 +199,11 @@ def _print(choice: MeanChoice, structures: int) -> None:
         (f"{choice.engine} alone", *_numbers(choice.alone), "", ""),
     ]
     for one in choice.trials:
-        name = "without it" if one.weight == 0.0 else f"corrected, weight {one.weight:g}"
+        name = "without it" if one.weight == 0.0 else f"weight {one.weight:g}"
         mark = " *" if one.weight == choice.weight else ""
         rows.append((name + mark, *_numbers(one.leave_one_out), *_numbers(one.leave_group_out)))
-    columns = ("", "meV/atom", "eV/Å", "meV/atom, in groups", "eV/Å, in groups")
-    table(f"Errors of {choice.engine} on {structures} structures (* is chosen)", columns, rows)
+    columns = ("", "meV/atom", "eV/Å", "groups: meV/atom", "eV/Å")
+    table(f"Errors of {choice.engine} on {structures} structures (*: chosen)", columns, rows)
 
 
 def _numbers(errors: Errors) -> tuple[str, str]:

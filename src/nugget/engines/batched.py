@@ -3,9 +3,9 @@
 An engine that offers such a model is used in two ways: as a calculator, one structure at a time,
 and as a mean function, all structures of a step at once. Both use the same numbers.
 
-Models on graphs need a cell. A structure that is not periodic along some axis is placed in a cell
-with a gap that is wider than the cutoff, so that no edge crosses it and the energy does not depend
-on the size of the cell.
+Some models on graphs need a cell. `in_cells` places a structure that is not periodic along some axis
+in a cell with a gap that is wider than the cutoff, so that no edge crosses it and the energy does
+not depend on the size of the cell.
 """
 
 from __future__ import annotations
@@ -60,25 +60,21 @@ class BatchedModel(Protocol):
     def weights(self) -> Weights:
         """Package, version and hash."""
 
-    @property
-    def cutoff(self) -> float:
-        """The longest edge of its graphs, Å."""
-
     def evaluate(self, batch: Batch) -> BatchValues:
-        """Values of structures that are periodic along all axes."""
+        """Values of all structures; an error for structures that the model cannot describe."""
 
 
 def evaluate(model: BatchedModel, batch: Batch) -> BatchValues:
-    """Values of any structures, which are placed in cells where they are not periodic."""
-    energies, forces, strain = model.evaluate(periodic(batch, model.cutoff + _MARGIN))
+    """Values of all structures, with symmetric derivatives by strain."""
+    energies, forces, strain = model.evaluate(batch)
     return BatchValues(energies, forces, 0.5 * (strain + strain.transpose(0, 2, 1)))
 
 
-def periodic(batch: Batch, gap: float) -> Batch:
-    """The structures with complete cells and a gap (Å) along axes that are not periodic."""
+def in_cells(batch: Batch, cutoff: float) -> Batch:
+    """The structures with complete cells, with a gap wider than the cutoff where not periodic."""
     if batch.pbc.all():
         return batch
-    cells = batch.cells.copy()
+    cells, gap = batch.cells.copy(), cutoff + _MARGIN
     for s in np.flatnonzero(~batch.pbc.all(axis=1)):
         x = batch.positions[batch.offsets[s] : batch.offsets[s + 1]]
         periodic_axes = batch.pbc[s]

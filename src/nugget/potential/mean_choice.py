@@ -9,7 +9,9 @@ are linear in the labels, so that all weights follow from one factorisation.
 A weight is permitted if its leave-one-out errors of energies and of forces exceed the smallest of
 all weights by at most 5 %; if no weight is, the one with the smallest excess is. Of the permitted
 weights the one with the smallest leave-group-out errors is chosen, because groups of similar
-structures that are omitted together resemble new structures.
+structures that are omitted together resemble new structures. A prediction with the engine takes
+longer than one without it, so that weight 0 is chosen if it is permitted and all others reduce
+leave-group-out errors by less than 5 %.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ WEIGHTS = (0.25, 0.5, 0.75)
 
 # Largest ratio of a leave-one-out error to the smallest one.
 TOLERANCE = 1.05
+
+# Reduction of log errors, of energies and forces each, that is worth the time of the engine.
+_WORTH = 0.05
 
 
 @runtime_checkable
@@ -163,7 +168,10 @@ def choose(trials: Sequence[WeightTrial]) -> float:
         excess = np.maximum(excess, force / max(float(force.min()), 1e-12))
     permitted = np.flatnonzero(excess <= max(TOLERANCE, float(excess.min())))
     candidates = [trials[int(k)] for k in permitted]
-    return min(candidates, key=lambda one: one.leave_group_out.score).weight
+    best = min(candidates, key=lambda one: one.leave_group_out.score)
+    kinds = 1 if np.isnan(force).any() else 2
+    gain = trials[0].leave_group_out.score - best.leave_group_out.score
+    return 0.0 if 0 in permitted and gain < kinds * _WORTH else best.weight
 
 
 def _errors(

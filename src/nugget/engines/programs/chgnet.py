@@ -21,6 +21,7 @@ from nugget.engines.batched import (
     Weights,
     hash_of_state,
     identity,
+    in_cells,
     readable,
     torch_device,
     torch_dtype,
@@ -66,6 +67,7 @@ class CHGNet:
         return identity("chgnet", self._hash)
 
     def evaluate(self, batch: Batch) -> BatchValues:
+        batch = in_cells(batch, self.cutoff)
         graphs = [self._graph(batch, s) for s in range(len(batch))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch, about the package's own conversions
