@@ -1,4 +1,4 @@
-"""Models that evaluate many structures in one call, and the foundation models that are installed."""
+"""Models that evaluate many structures in one call, and the installed foundation models."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_missing_package_is_one_sentence(name: str) -> None:
     engine = get_engine(name)
     if engine.installed():
         pytest.skip("it is installed")
-    with pytest.raises(NuggetError, match="is not installed: .* To install it: pip install"):
+    with pytest.raises(NuggetError, match=r"is not installed: .* To install it: pip install"):
         engine.calculator()
 
 

@@ -78,7 +78,7 @@ def test_structures_on_which_the_model_fails() -> None:
     assert np.isfinite(gradients[2]).all()
     train = [labelled(gold_cluster(6, 1)), Atoms("Si2", [(0, 0, 0), (0, 0, 2.3)])]
     train[1].calc = SinglePointCalculator(train[1], energy=1.0)
-    with pytest.raises(NuggetError, match="Structure 1 has no energy: .*copper and gold only"):
+    with pytest.raises(NuggetError, match=r"Structure 1 has no energy: .*copper and gold only"):
         Potential(SOAP(["Au", "Si"], 4.0), prior=[SpeciesEnergies(), MEAN]).fit(train, False)
 
 
@@ -110,12 +110,12 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     )
     assert (fitted.package, fitted.version) == ("nugget_example", "0.1")
     for other in (replace(fitted, version="0.2"), replace(fitted, sha256="1" * 64)):
-        with pytest.raises(NuggetError, match="was fitted with nugget_example 0.*fit anew"):
+        with pytest.raises(NuggetError, match=r"was fitted with nugget_example 0.*fit anew"):
             other.evaluate(as_batch(image))
 
 
 def test_engines_without_batches_are_called_one_by_one() -> None:
     assert engine_mean("emt") == CalculatorMean("emt")
     assert engine_mean("pair-model") == MEAN
-    with pytest.raises(NuggetError, match="there is no engine 'sevenet'; did you mean 'sevennet'"):
+    with pytest.raises(NuggetError, match=r"there is no engine 'sevenet'; did you mean 'sevennet'"):
         engine_mean("sevenet")

@@ -3,9 +3,9 @@
 An engine that offers such a model is used in two ways: as a calculator, one structure at a time,
 and as a mean function, all structures of a step at once. Both use the same numbers.
 
-Some models on graphs need a cell. `in_cells` places a structure that is not periodic along some axis
-in a cell with a gap that is wider than the cutoff, so that no edge crosses it and the energy does
-not depend on the size of the cell.
+Some models on graphs need a cell. `in_cells` places a structure that is not periodic along some
+axis in a cell with a gap that is wider than the cutoff, so that no edge crosses it and the energy
+does not depend on the size of the cell.
 """
 
 from __future__ import annotations
