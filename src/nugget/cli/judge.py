@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from nugget.potential.mean_choice import Errors, MeanChoice
     from nugget.report.verdict import Verdict
 
-# Share of the error without the engine below which its correction is called better.
-_BETTER = 0.95
-
 
 def judge(
     data: opt.DataFile,
@@ -173,11 +170,11 @@ def judgement(choice: MeanChoice, structures: int, data: str, z: float) -> Verdi
         sentences.append(f"The model is better without {name}.")
         command = f"{use} {data} -o my.model"
     else:
-        gain = choice.chosen.leave_group_out.energy / choice.without.leave_group_out.energy
-        better = "" if gain > _BETTER else f"; for new kinds of structures {gain:.2g} times that"
+        new, old = (1e3 * one.leave_group_out.energy for one in (choice.chosen, choice.without))
         sentences.append(
-            f"The best model uses {name} with weight {choice.weight:g}: {_text(chosen)}, "
-            f"{chosen.energy / without.energy:.2g} times the error without it{better}."
+            f"The best model uses {name} with weight {choice.weight:g}: {_text(chosen)}. For "
+            f"groups of similar structures that are omitted together its error is {new:.3g} "
+            f"meV/atom instead of {old:.3g} without {name}."
         )
         command = f"{use} {data} -o my.model --mean {name}"
     badge = Badge(

@@ -158,6 +158,7 @@ class SumMeanFunction:
         # Parts that learn from data come last and are fitted to the remainder.
         for part in sorted(self.parts, key=lambda part: part.learns):
             rest = energies - sum((label_values(p, batch).totals(batch) for p in fitted), 0.0)
+            require_energies(SumMeanFunction(tuple(fitted)), batch, rest)
             fitted.append(part.fit(batch, rest))
         return SumMeanFunction(tuple(fitted))
 
