@@ -42,7 +42,7 @@ def read(data: Path, name: str) -> tuple[list[Atoms], list[Atoms]]:
     """Training and test structures."""
     if name == "Au":
         images = read_images(data / "au_clusters_dft.extxyz.gz")
-        return images[:225], images[250:550]
+        return images[:225], images[250:330]
     return tuple(  # type: ignore[return-value]
         read_images(data / f"zuo_{name}_{part}.extxyz.gz") for part in ("training", "test")
     )
@@ -65,8 +65,8 @@ def select(data: Path, name: str, number: int, outside: bool, seed: int) -> tupl
     rng = np.random.default_rng(seed)
     if outside and name == "Au":
         train = [atoms for atoms in train if len(atoms) <= 12]
-        au21 = read_images(data / "au21_dft.extxyz.gz")[:100]
-        test = [atoms for atoms in test if len(atoms) == 18][:100] + au21
+        au21 = read_images(data / "au21_dft.extxyz.gz")[:30]
+        test = [atoms for atoms in test if len(atoms) == 18][:30] + au21
     elif outside:
         test = [atoms for atoms in [*train, *test] if not is_bulk(atoms)]
         train = [atoms for atoms in train if is_bulk(atoms)]

@@ -14,7 +14,6 @@ from example_structures import alloy_slab, gold_cluster
 
 from nugget import SOAP, Potential
 from nugget.errors import NuggetError
-from nugget.potential.mean_functions import foundation
 from nugget.potential.mean_functions.base import SpeciesEnergies, SumMeanFunction
 from nugget.potential.mean_functions.foundation import FoundationMean, engine_mean
 from nugget.potential.mean_functions.from_models import CalculatorMean
@@ -83,7 +82,7 @@ def test_structures_on_which_the_model_fails() -> None:
 
 
 def test_large_batches_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foundation, "_ATOMS", 20)
+    monkeypatch.setattr(MEAN._handle.model, "atoms_per_call", 20)
     images = [gold_cluster(8, seed) for seed in range(200, 205)] + [gold_cluster(30, 1)]
     calls(MEAN)
     MEAN.evaluate(as_batch(images))

@@ -15,6 +15,8 @@ from nugget.structures.batch import Batch
 class PairModel:
     """A well of pairs, which knows copper and gold only."""
 
+    atoms_per_call = 100
+
     def __init__(self, depth: float = 0.3) -> None:
         self._well = PairWell(depth, complete=True)
         self.weights = Weights("nugget_example", "0.1", f"{depth:064g}")

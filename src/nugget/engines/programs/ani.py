@@ -19,6 +19,7 @@ from nugget.engines.batched import (
     BatchedCalculator,
     BatchValues,
     Weights,
+    atoms_per_call,
     hash_of_state,
     identity,
     torch_device,
@@ -54,6 +55,10 @@ class ANI:
         self._hash = hash_of_state(network.state_dict(), [model])
         self._network = network.to(self.device, self.dtype)
         self._elements = {chemical_symbols.index(symbol) for symbol in network.species}
+
+    @property
+    def atoms_per_call(self) -> int:
+        return atoms_per_call(self.device)
 
     @cached_property
     def weights(self) -> Weights:

@@ -19,6 +19,7 @@ from nugget.engines.batched import (
     BatchedCalculator,
     BatchValues,
     Weights,
+    atoms_per_call,
     hash_of_state,
     identity,
     in_cells,
@@ -61,6 +62,10 @@ class CHGNet:
         self._converter = self._network.graph_converter
         self.cutoff = float(self._converter.atom_graph_cutoff)
         self._structure = import_module("pymatgen.core").Structure
+
+    @property
+    def atoms_per_call(self) -> int:
+        return atoms_per_call(self.device)
 
     @cached_property
     def weights(self) -> Weights:

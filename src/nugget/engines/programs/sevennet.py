@@ -16,6 +16,7 @@ from nugget.engines.batched import (
     BatchedCalculator,
     BatchValues,
     Weights,
+    atoms_per_call,
     directed_edges,
     hash_of_state,
     identity,
@@ -60,6 +61,10 @@ class SevenNet:
         self.cutoff = float(checkpoint.config[self._keys.CUTOFF])
         self._elements = set(network.type_map)
         self.modal = _checked_modal(modal, network.modal_map)
+
+    @property
+    def atoms_per_call(self) -> int:
+        return atoms_per_call(self.device)
 
     @cached_property
     def weights(self) -> Weights:

@@ -1,4 +1,4 @@
-"""A foundation model as mean function: all structures of a step are evaluated in one call.
+"""A foundation model as mean function: structures of a step are evaluated together.
 
 In a batch the last bits of a value depend on the other structures. Values that become labels are
 therefore computed for each structure alone (`evaluate_singly`), so that a model is the same whether
@@ -25,9 +25,6 @@ from nugget.potential.mean_functions.from_models import CalculatorMean
 from nugget.registry import registered
 from nugget.structures.batch import Batch
 from nugget.structures.neighbours import Pairs
-
-# Atoms of one call of the model, which limits its memory to some GB.
-_ATOMS = 2000
 
 # Structures whose values alone are cached, enough for a training set.
 _CACHED = 4000
@@ -72,7 +69,7 @@ class FoundationMean(FixedMeanFunction):
         handle = self._handle
         if len(batch) == 1:
             return self._values(batch, handle.alone(batch))
-        parts = [handle.together(part) for part in _limited(batch)]
+        parts = [handle.together(part) for part in _parts(batch, handle.model.atoms_per_call)]
         return self._values(batch, _joined(parts))
 
     def evaluate_singly(self, batch: Batch, pairs: Pairs | None = None) -> MeanValues:
@@ -155,12 +152,12 @@ class _Handle:
         )
 
 
-def _limited(batch: Batch) -> Iterator[Batch]:
-    """Parts of a batch with at most _ATOMS atoms, or one structure."""
+def _parts(batch: Batch, atoms: int) -> Iterator[Batch]:
+    """Parts of a batch with at most so many atoms, or one structure."""
     start = 0
     while start < len(batch):
-        stop = int(np.searchsorted(batch.offsets, batch.offsets[start] + _ATOMS, side="right")) - 1
-        stop = max(stop, start + 1)
+        end = int(batch.offsets[start]) + atoms
+        stop = max(int(np.searchsorted(batch.offsets, end, side="right")) - 1, start + 1)
         yield batch.part(start, stop)
         start = stop
 
@@ -176,9 +173,3 @@ def engine_mean(engine: str, options: Options = ()) -> MeanFunction:
     if get_engine(engine).batched is not None:
         return FoundationMean(engine, options)
     return CalculatorMean(engine, options)
-
-
-def described(mean: MeanFunction) -> MeanFunction | None:
-    """The part of a mean function that is a foundation model, if any."""
-    parts = getattr(mean, "parts", (mean,))
-    return next((part for part in parts if isinstance(part, FoundationMean)), None)
