@@ -11,16 +11,18 @@ does not depend on the size of the cell.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import CalculationFailed, Calculator, all_changes
+from ase.data import chemical_symbols
 from ase.geometry import complete_cell
 
 from nugget.engines.options import matching, plain
@@ -132,16 +134,6 @@ TORCH_OPTIONS = {
 }
 
 
-def atoms_per_call(device: Any) -> int:
-    """Atoms of one call on a device.
-
-    On a CPU larger batches leave the cache: 15 structures of 20 atoms took 1.8 s one by one, 1.9 s
-    in calls of 100 atoms and 2.6 s in one call (SevenNet-0, double precision). Small structures are
-    faster together, since a call has an overhead of some 10 ms.
-    """
-    return 100 if device.type == "cpu" else 5000
-
-
 def torch_dtype(precision: str) -> Any:
     """The type of numbers of that precision."""
     torch = import_module("torch")
@@ -183,17 +175,56 @@ def hash_of_state(state: Any, extra: Sequence[str] = ()) -> str:
     return digest.hexdigest()
 
 
-def identity(package: str, sha256: str) -> Weights:
-    """The identity of a model of an installed package."""
-    return Weights(package, version(package), sha256)
-
-
 def readable(path: str) -> Path:
     """An existing file of weights."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise NuggetError(f"There is no file of weights {path}; give its path.")
     return file
+
+
+class TorchModel:
+    """Base class of a batched model on PyTorch; a subclass loads the network and evaluates it."""
+
+    package: ClassVar[str]
+
+    def __init__(self, device: str, threads: int, precision: str) -> None:
+        self.torch = import_module("torch")
+        self.device, self.dtype = torch_device(device, threads), torch_dtype(precision)
+
+    def adopt(self, network: Any, model: str = "") -> Any:
+        """The network on the device, for predictions only; `model` becomes part of its hash."""
+        self._hash = hash_of_state(network.state_dict(), [model] if model else [])
+        network = network.to(self.device, self.dtype).eval()
+        for parameter in network.parameters():
+            parameter.requires_grad_(False)
+        return network
+
+    @cached_property
+    def weights(self) -> Weights:
+        return Weights(self.package, version(self.package), self._hash)
+
+    @property
+    def atoms_per_call(self) -> int:
+        """Atoms of one call.
+
+        On a CPU larger batches leave the cache: 15 structures of 20 atoms took 1.8 s one by one,
+        1.9 s in calls of 100 atoms and 2.6 s in one call (SevenNet-0, double precision). Small
+        structures are faster together, since a call has an overhead of some 10 ms.
+        """
+        return 100 if self.device.type == "cpu" else 5000
+
+    def require_elements(self, batch: Batch, known: set[int]) -> None:
+        """Raise NuggetError if the network does not know an element."""
+        unknown = sorted(set(np.unique(batch.numbers).tolist()) - known)
+        if unknown:
+            symbols = ", ".join(chemical_symbols[z] for z in unknown)
+            raise NuggetError(f"The model of {self.package} does not know the element {symbols}.")
+
+
+def calculator_of(model: Callable[..., BatchedModel]) -> Callable[..., Calculator]:
+    """The factory of calculators of a batched model."""
+    return lambda **options: BatchedCalculator(model(**options))
 
 
 class Edges(NamedTuple):

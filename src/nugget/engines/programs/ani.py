@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from functools import cached_property
 from importlib import import_module
 from io import StringIO
-from typing import Any
 
 import numpy as np
-from ase.calculators.calculator import Calculator
 from ase.data import chemical_symbols
 from ase.units import Hartree
 
 from nugget.engines.batched import (
     TORCH_OPTIONS,
-    BatchedCalculator,
     BatchValues,
-    Weights,
-    atoms_per_call,
-    hash_of_state,
-    identity,
-    torch_device,
-    torch_dtype,
+    TorchModel,
+    calculator_of,
 )
 from nugget.engines.engine import Engine
 from nugget.engines.options import matching, plain
@@ -34,8 +26,10 @@ from nugget.structures.batch import Batch
 _MODELS = {"ani1x": "ANI1x", "ani1ccx": "ANI1ccx", "ani2x": "ANI2x"}
 
 
-class ANI:
+class ANI(TorchModel):
     """An ensemble of ANI on batches of molecules, padded to the largest."""
+
+    package = "torchani"
 
     def __init__(
         self,
@@ -46,55 +40,37 @@ class ANI:
     ) -> None:
         if model not in _MODELS:
             raise NuggetError(f"There is no model {model!r} of ANI; choose from {list(_MODELS)}.")
-        self._torch = import_module("torch")
-        self.device, self.dtype = torch_device(device, threads), torch_dtype(precision)
+        super().__init__(device, threads, precision)
         with warnings.catch_warnings(), contextlib.redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             package = import_module("torchani.models")
             network = getattr(package, _MODELS[model])(periodic_table_index=True)
-        self._hash = hash_of_state(network.state_dict(), [model])
-        self._network = network.to(self.device, self.dtype)
+        self._network = self.adopt(network, model)
         self._elements = {chemical_symbols.index(symbol) for symbol in network.species}
-
-    @property
-    def atoms_per_call(self) -> int:
-        return atoms_per_call(self.device)
-
-    @cached_property
-    def weights(self) -> Weights:
-        return identity("torchani", self._hash)
 
     def evaluate(self, batch: Batch) -> BatchValues:
         if batch.pbc.any():
             raise NuggetError("ANI describes molecules; remove the periodicity, or choose another.")
-        unknown = set(np.unique(batch.numbers).tolist()) - self._elements
-        if unknown:
-            symbols = ", ".join(chemical_symbols[z] for z in sorted(unknown))
-            raise NuggetError(f"ANI's model does not know the element {symbols}.")
+        self.require_elements(batch, self._elements)
         place = np.arange(len(batch.numbers)) - np.repeat(batch.offsets[:-1], batch.sizes)
         numbers = np.full((len(batch), int(batch.sizes.max())), -1, dtype=np.int64)
         positions = np.zeros((*numbers.shape, 3))
         numbers[batch.owner, place], positions[batch.owner, place] = batch.numbers, batch.positions
-        x = self._torch.tensor(positions, dtype=self.dtype, device=self.device).requires_grad_(True)
-        species = self._torch.as_tensor(numbers, device=self.device)
+        x = self.torch.tensor(positions, dtype=self.dtype, device=self.device).requires_grad_(True)
+        species = self.torch.as_tensor(numbers, device=self.device)
         energies = self._network((species, x)).energies
-        gradient = self._torch.autograd.grad(energies.sum(), x)[0]
+        gradient = self.torch.autograd.grad(energies.sum(), x)[0]
         slopes = Hartree * gradient.cpu().numpy().astype(float)[batch.owner, place]
         strain = np.zeros((len(batch), 3, 3))
         np.add.at(strain, batch.owner, slopes[:, :, None] * batch.positions[:, None, :])
         return BatchValues(Hartree * energies.detach().cpu().numpy().astype(float), -slopes, strain)
 
 
-def ani(**options: Any) -> Calculator:
-    """ANI as an ASE calculator."""
-    return BatchedCalculator(ANI(**options))
-
-
 ENGINES = (
     Engine(
         "ani",
         "ANI-1x for organic molecules; its weights are part of torchani 1",
-        ani,
+        calculator_of(ANI),
         "torchani",
         'pip install "torchani<2" "setuptools<81"',
         settings="model (ani1x, ani1ccx, ani2x), device, threads, precision (double or single)",

@@ -5,27 +5,20 @@ from __future__ import annotations
 import re
 import warnings
 from contextlib import redirect_stdout
-from functools import cached_property
 from importlib import import_module
 from io import StringIO
 from typing import Any
 
 import numpy as np
-from ase.calculators.calculator import Calculator
 from ase.units import GPa
 
 from nugget.engines.batched import (
     TORCH_OPTIONS,
-    BatchedCalculator,
     BatchValues,
-    Weights,
-    atoms_per_call,
-    hash_of_state,
-    identity,
+    TorchModel,
+    calculator_of,
     in_cells,
     readable,
-    torch_device,
-    torch_dtype,
 )
 from nugget.engines.engine import Engine
 from nugget.engines.options import code, matching
@@ -35,8 +28,10 @@ from nugget.structures.batch import Batch
 _INCLUDED = ("0.3.0", "0.2.0", "r2scan")
 
 
-class CHGNet:
+class CHGNet(TorchModel):
     """A model of CHGNet on batches of graphs."""
+
+    package = "chgnet"
 
     def __init__(
         self,
@@ -45,31 +40,19 @@ class CHGNet:
         threads: int = 1,
         precision: str = "double",
     ) -> None:
-        self._torch = import_module("torch")
-        self.device, self.dtype = torch_device(device, threads), torch_dtype(precision)
+        super().__init__(device, threads, precision)
         package = import_module("chgnet.model.model").CHGNet
         with redirect_stdout(StringIO()):  # it prints the number of its parameters
             if model in _INCLUDED:
                 network = package.load(model_name=model, use_device="cpu", verbose=False)
             else:
                 network = package.from_file(str(readable(model)))
-        self._hash = hash_of_state(network.state_dict(), [model] if model in _INCLUDED else [])
-        self._network = network.to(self.device, self.dtype).eval()
-        for parameter in self._network.parameters():
-            parameter.requires_grad_(False)
+        self._network = self.adopt(network, model if model in _INCLUDED else "")
         if self._network.composition_model is not None:
             self._network.composition_model.float()  # its input is in single precision
         self._converter = self._network.graph_converter
         self.cutoff = float(self._converter.atom_graph_cutoff)
         self._structure = import_module("pymatgen.core").Structure
-
-    @property
-    def atoms_per_call(self) -> int:
-        return atoms_per_call(self.device)
-
-    @cached_property
-    def weights(self) -> Weights:
-        return identity("chgnet", self._hash)
 
     def evaluate(self, batch: Batch) -> BatchValues:
         batch = in_cells(batch, self.cutoff)
@@ -107,22 +90,17 @@ class CHGNet:
             ("atom_frac_coord", structure.frac_coords),
             ("lattice", structure.lattice.matrix),
         ):
-            tensor = self._torch.tensor(np.array(value), dtype=self.dtype)
+            tensor = self.torch.tensor(np.array(value), dtype=self.dtype)
             setattr(graph, name, tensor.requires_grad_(True))
         graph.neighbor_image = graph.neighbor_image.to(self.dtype)
         return graph
-
-
-def chgnet(**options: Any) -> Calculator:
-    """CHGNet as an ASE calculator."""
-    return BatchedCalculator(CHGNet(**options))
 
 
 ENGINES = (
     Engine(
         "chgnet",
         "foundation model CHGNet; its weights are part of the package",
-        chgnet,
+        calculator_of(CHGNet),
         "chgnet",
         "pip install chgnet",
         settings="model (0.3.0, 0.2.0, r2scan or a file), device, threads, precision (double or "

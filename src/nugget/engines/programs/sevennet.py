@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-from ase.calculators.calculator import Calculator
-from ase.data import chemical_symbols
 
 from nugget.engines.batched import (
     TORCH_OPTIONS,
-    BatchedCalculator,
     BatchValues,
-    Weights,
-    atoms_per_call,
+    TorchModel,
+    calculator_of,
     directed_edges,
-    hash_of_state,
-    identity,
-    torch_device,
-    torch_dtype,
 )
 from nugget.engines.engine import Engine
 from nugget.engines.options import code, matching, plain
@@ -35,8 +27,10 @@ _INCLUDED = "7net-0|7net-0_22may2024|7net-l3i5|7net-mf-0"
 _ONE_HOT = "onehot_idx_to_onehot"
 
 
-class SevenNet:
+class SevenNet(TorchModel):
     """A model of SevenNet on batches; forces and strain come from the gradient by edges."""
+
+    package = "sevenn"
 
     def __init__(
         self,
@@ -46,41 +40,27 @@ class SevenNet:
         threads: int = 1,
         precision: str = "double",
     ) -> None:
-        self._torch, self._keys = import_module("torch"), import_module("sevenn._keys")
-        self.device, self.dtype = torch_device(device, threads), torch_dtype(precision)
+        super().__init__(device, threads, precision)
+        self._keys = import_module("sevenn._keys")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about accelerators that need a GPU
             checkpoint = import_module("sevenn.util").load_checkpoint(model)
             network = checkpoint.build_model()
-        self._hash = hash_of_state(network.state_dict())
-        self._network = network.to(self.device, self.dtype).eval()
+        self._network = self.adopt(network)
         self._network.set_is_batch_data(True)
-        for parameter in self._network.parameters():
-            parameter.requires_grad_(False)
         dict(self._network.named_children())[_ONE_HOT].register_forward_hook(self._cast)
         self.cutoff = float(checkpoint.config[self._keys.CUTOFF])
         self._elements = set(network.type_map)
         self.modal = _checked_modal(modal, network.modal_map)
 
-    @property
-    def atoms_per_call(self) -> int:
-        return atoms_per_call(self.device)
-
-    @cached_property
-    def weights(self) -> Weights:
-        return identity("sevenn", self._hash)
-
     def _cast(self, module: Any, inputs: Any, output: dict[str, Any]) -> dict[str, Any]:
         for key, value in list(output.items()):
-            if getattr(value, "dtype", None) is self._torch.float32:
+            if getattr(value, "dtype", None) is self.torch.float32:
                 output[key] = value.to(self.dtype)
         return output
 
     def evaluate(self, batch: Batch) -> BatchValues:
-        unknown = set(np.unique(batch.numbers).tolist()) - self._elements
-        if unknown:
-            symbols = ", ".join(chemical_symbols[z] for z in sorted(unknown))
-            raise NuggetError(f"SevenNet's model does not know the element {symbols}.")
+        self.require_elements(batch, self._elements)
         keys, output = self._keys, self._network(self._graph(batch))
         energies, forces, stress = (
             output[key].detach().cpu().numpy().astype(float)
@@ -95,10 +75,10 @@ class SevenNet:
         edges = directed_edges(batch, self.cutoff)
 
         def integers(values: Any) -> Any:
-            return self._torch.as_tensor(np.asarray(values), device=self.device)
+            return self.torch.as_tensor(np.asarray(values), device=self.device)
 
         def numbers(values: Any) -> Any:
-            return self._torch.as_tensor(values, dtype=self.dtype, device=self.device)
+            return self.torch.as_tensor(values, dtype=self.dtype, device=self.device)
 
         graph = {
             keys.NODE_FEATURE: integers(batch.numbers),
@@ -130,16 +110,11 @@ def _checked_modal(modal: str | None, available: Any) -> str | None:
     )
 
 
-def sevennet(**options: Any) -> Calculator:
-    """SevenNet as an ASE calculator."""
-    return BatchedCalculator(SevenNet(**options))
-
-
 ENGINES = (
     Engine(
         "sevennet",
         "foundation model SevenNet-0; its weights are part of the package",
-        sevennet,
+        calculator_of(SevenNet),
         "sevenn",
         "pip install sevenn",
         settings="model (7net-0, 7net-l3i5, 7net-mf-0 or a file), modal, device, threads, "
