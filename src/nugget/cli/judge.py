@@ -49,7 +49,7 @@ def judge(
     [bold]Examples[/bold]
 
         nugget judge oxide.extxyz --engine sevennet
-        nugget judge clusters.traj --engine chgnet --option precision=single --json
+        nugget judge clusters.traj --engine chgnet --option model=r2scan --json
         nugget judge frames.traj --engine sevennet --ask gpaw -n 10 -o labelled.extxyz
 
     One energy per element is fitted first, because the zeros of energy differ. The table shows the
