@@ -95,15 +95,16 @@ def trial(weight: float, inside: tuple[float, float], groups: tuple[float, float
 
 def test_the_rule() -> None:
     nan = float("nan")
-    without, half = trial(0.0, (1.0, 0.1), (9.0, 0.9)), trial(0.5, (1.04, 0.1), (5.0, 0.5))
-    worse = trial(1.0, (1.06, 0.1), (1.0, 0.1))
-    assert choose([without, half, worse]) == 0.5  # the best in groups is 6 % worse inside
-    assert choose([without, worse]) == 0.0
-    # A small gain is not worth the time of the engine.
-    assert choose([without, trial(1.0, (1.0, 0.1), (8.8, 0.88))]) == 0.0
+    without, half = trial(0.0, (1.0, 0.1), (5.0, 0.5)), trial(0.5, (1.04, 0.1), (5.0, 0.51))
+    assert choose([without, half]) == 0.5  # the largest weight within 5 %
+    for worse in ((1.06, 0.1, 5.0, 0.5), (1.0, 0.11, 5.0, 0.5), (1.0, 0.1, 5.3, 0.5)):
+        assert choose([without, half, trial(1.0, worse[:2], worse[2:])]) == 0.5
+    # No weight is within 5 % in all columns: the smallest excess, here 6 %.
+    assert choose([trial(0.0, (1.0, 0.1), (9.0, 0.9)), trial(1.0, (1.06, 0.1), (5.0, 0.5))]) == 1.0
     # Energies alone.
     both = [trial(0.0, (1.0, nan), (9.0, nan)), trial(1.0, (0.5, nan), (5.0, nan))]
     assert choose(both) == 1.0
+    assert choose([trial(0.0, (1.0, nan), (9.0, nan)), trial(1.0, (1.1, nan), (9.0, nan))]) == 0.0
 
 
 def test_few_structures_are_refused() -> None:

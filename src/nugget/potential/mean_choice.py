@@ -6,12 +6,12 @@ error may be harder to learn than the energy itself. Two models are fitted, with
 the energies per element follow by linear least squares; leave-one-out and leave-group-out residuals
 are linear in the labels, so that all weights follow from one factorisation.
 
-A weight is permitted if its leave-one-out errors of energies and of forces exceed the smallest of
-all weights by at most 5 %; if no weight is, the one with the smallest excess is. Of the permitted
-weights the one with the smallest leave-group-out errors is chosen, because groups of similar
-structures that are omitted together resemble new structures. A prediction with the engine takes
-longer than one without it, so that weight 0 is chosen if it is permitted and all others reduce
-leave-group-out errors by less than 5 %.
+A weight is permitted if its errors of energies and of forces, leave-one-out and leave-group-out,
+exceed the smallest ones of all weights by at most 5 %; if no weight is, the one with the smallest
+excess is. The largest permitted weight is chosen, because the value of a foundation model outside
+the training set does not show in cross-validation: a model of lithium crystals, trained on bulk
+structures, had 11.1 meV/atom on vacancies and surfaces without CHGNet and 6.2 with weight 1, while
+its leave-group-out errors were smaller without it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,8 @@ from nugget.potential.training import TrainingData
 #: Weights that are tried besides 0 and 1, for mean functions that have a weight.
 WEIGHTS = (0.25, 0.5, 0.75)
 
-# Largest ratio of a leave-one-out error to the smallest one.
+# Largest ratio of an error to the smallest one.
 TOLERANCE = 1.05
-
-# Reduction of log errors, of energies and forces each, that is worth the time of the engine.
-_WORTH = 0.05
 
 
 @runtime_checkable
@@ -59,10 +56,8 @@ class Errors:
     energy_error: float = 0.0  # standard error of `energy`
 
     @property
-    def score(self) -> float:
-        """log MAE of energies plus log MAE of forces, if there are any."""
-        values = [self.energy] + ([] if np.isnan(self.force) else [self.force])
-        return float(sum(np.log(max(value, 1e-12)) for value in values))
+    def both(self) -> tuple[float, float]:
+        return self.energy, self.force
 
 
 @dataclass(frozen=True)
@@ -159,19 +154,11 @@ def weight_trials(
 
 def choose(trials: Sequence[WeightTrial]) -> float:
     """The weight by the rule of the module."""
-    energy, force = (
-        np.array([getattr(one.leave_one_out, name) for one in trials])
-        for name in ("energy", "force")
-    )
-    excess = energy / max(float(energy.min()), 1e-12)
-    if not np.isnan(force).any():
-        excess = np.maximum(excess, force / max(float(force.min()), 1e-12))
-    permitted = np.flatnonzero(excess <= max(TOLERANCE, float(excess.min())))
-    candidates = [trials[int(k)] for k in permitted]
-    best = min(candidates, key=lambda one: one.leave_group_out.score)
-    kinds = 1 if np.isnan(force).any() else 2
-    gain = trials[0].leave_group_out.score - best.leave_group_out.score
-    return 0.0 if 0 in permitted and gain < kinds * _WORTH else best.weight
+    errors = np.array([[*one.leave_one_out.both, *one.leave_group_out.both] for one in trials])
+    errors = np.maximum(errors[:, ~np.isnan(errors).any(axis=0)], 1e-12)
+    excess = (errors / errors.min(axis=0)).max(axis=1)
+    permitted = excess <= max(TOLERANCE, float(excess.min()))
+    return max(one.weight for one, ok in zip(trials, permitted, strict=True) if ok)
 
 
 def _errors(
