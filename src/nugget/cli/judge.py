@@ -49,8 +49,8 @@ def judge(
     [bold]Examples[/bold]
 
         nugget judge oxide.extxyz --engine sevennet
-        nugget judge clusters.traj --engine chgnet --option model=r2scan --json
-        nugget judge frames.traj --engine sevennet --ask gpaw -n 10 -o labelled.extxyz
+        nugget judge clusters.traj --engine chgnet --option model=r2scan
+        nugget judge frames.traj --engine sevennet --ask gpaw -o asked.extxyz
 
     One energy per element is fitted first, because the zeros of energy differ. The table shows the
     errors of the engine alone, of a model that corrects it, and of a model without it; those of
