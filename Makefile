@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: test test-slow test-matrix lint docs bench bench-peers demo clean setup
+.PHONY: test test-slow test-matrix test-foundation lint docs bench bench-peers demo clean setup
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -18,6 +18,18 @@ test-slow: $(READY)
 # A wheel in empty environments: the oldest and the newest versions that are supported.
 test-matrix: $(READY)
 	$(BIN)/python tests/matrix.py
+
+# Foundation models, in an environment of their own because of PyTorch.
+test-foundation: .venv-foundation/.ready
+	.venv-foundation/bin/python -m pytest tests/engines/test_batched.py \
+	  tests/potential/test_foundation_mean.py tests/search/test_foundation_search.py \
+	  tests/cli/test_cli_judge.py
+
+.venv-foundation/.ready: pyproject.toml
+	test -x .venv-foundation/bin/python || $(PYTHON) -m venv .venv-foundation
+	.venv-foundation/bin/python -m pip install --quiet --upgrade pip
+	.venv-foundation/bin/python -m pip install --quiet --editable '.[dev,foundation]'
+	@touch $@
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -62,5 +74,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-peers .venv-matrix docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-peers .venv-matrix .venv-foundation docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ from ase.optimize import BFGS
 from example_structures import gold_cluster
 
 from nugget.relax.engine_relaxation import LearningRelaxation, QuasiNewton, relax_with_engine
-from nugget.relax.local_surrogate import Point
+from nugget.relax.local_surrogate import CorrectedSurrogate, PairFeatures, Point
 
 
 def evaluated(atoms: Atoms) -> Atoms:
@@ -106,3 +106,48 @@ def test_quasi_newton_steps_reach_the_minimum_of_a_soft_valley() -> None:
         here = point(descent.next())
         descent.learn(here)
     assert np.max(np.abs(here.gradient)) < 1e-3
+
+
+def emt(start: Atoms, factor: float = 1.0):
+    """EMT as mean function, with a factor on its energies."""
+
+    def baseline(positions: np.ndarray) -> tuple[float, np.ndarray]:
+        atoms = start.copy()
+        atoms.positions = positions
+        evaluated(atoms)
+        return factor * atoms.get_potential_energy(), -factor * atoms.get_forces()
+
+    return baseline
+
+
+def test_a_mean_function_saves_evaluations() -> None:
+    start = gold_cluster(13, 3)
+    alone = LearningRelaxation(start).run(evaluated)
+    exact = LearningRelaxation(start, baseline=emt(start)).run(evaluated)
+    similar = LearningRelaxation(start, baseline=emt(start, 0.9)).run(evaluated)
+    assert exact.converged
+    assert similar.converged
+    assert exact.evaluations < alone.evaluations
+    assert similar.evaluations < alone.evaluations
+
+
+def test_the_corrected_surrogate_passes_through_the_points_with_their_slopes() -> None:
+    start = gold_cluster(6, 1)
+    free = np.ones((6, 3), dtype=bool)
+    points = []
+    for k in range(3):
+        atoms = start.copy()
+        atoms.rattle(0.05, seed=k)
+        evaluated(atoms)
+        x, gradient = atoms.positions.ravel(), -atoms.get_forces().ravel()
+        points.append(Point(x, atoms.get_potential_energy(), gradient))
+    model = CorrectedSurrogate(PairFeatures(start, free), points, emt(start, 0.8))
+    for point in points:
+        energy, gradient = model(point.x)
+        assert energy == pytest.approx(point.energy, abs=0.01)
+        np.testing.assert_allclose(gradient, point.gradient, atol=0.03)
+    x, step = points[0].x + 0.03, np.zeros(18)
+    step[4] = 1e-5
+    for kappa in (0.0, 2.0):
+        slope = (model(x + step, kappa)[0] - model(x - step, kappa)[0]) / 2e-5
+        assert model(x, kappa)[1][4] == pytest.approx(slope, abs=1e-4)

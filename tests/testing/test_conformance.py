@@ -31,6 +31,7 @@ from nugget.engines import make_calculator
 from nugget.gp.kernels import DotProduct
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.potential.mean_functions.base import SpeciesEnergies, SumPrior
+from nugget.potential.mean_functions.foundation import FoundationMean
 from nugget.potential.mean_functions.from_models import CalculatorPrior, ModelPrior
 from nugget.potential.mean_functions.pair_terms import PairWell
 from nugget.potential.mean_functions.zbl import ZBL
@@ -83,6 +84,7 @@ EXAMPLES = {
     ("prior", "sum"): [SumPrior((SpeciesEnergies(), PairWell()))],
     ("prior", "calculator"): [CalculatorPrior("emt")],
     ("prior", "model"): [model_prior],
+    ("prior", "foundation"): [FoundationMean("pair-model")],
     ("inducing", "CUR"): [CUR(10)],
     ("inducing", "Random"): [Random(10)],
     ("inducing", "PivotedCholesky"): [PivotedCholesky(1e-2)],

@@ -18,14 +18,13 @@ import typer
 from nugget import registry
 from nugget.descriptors.base import refuse_element, species_index
 from nugget.display import duration
-from nugget.engines.engine import get_engine
 from nugget.errors import NuggetError
 from nugget.gp.inducing import PivotedCholesky
 from nugget.gp.labels import ENERGY, FORCE
 from nugget.potential.builder import ModelSettings, PartSettings, registered_name
 from nugget.potential.fitted import environment_points
 from nugget.potential.mean_functions.base import MeanFunction, SpeciesEnergies, SumMeanFunction
-from nugget.potential.mean_functions.from_models import CalculatorMean
+from nugget.potential.mean_functions.foundation import engine_mean
 from nugget.potential.training import TrainingData
 from nugget.presets import Recipe
 from nugget.structures.neighbours import find_pairs
@@ -335,6 +334,7 @@ class Settings:
     optimise: bool = False
     domain: bool = True
     isolated_atoms: dict[str, float] = field(default_factory=dict)  # energies by element, eV
+    engine_mean: MeanFunction | None = None  # with its own zero, to which atoms are fitted
 
     @property
     def points_are_free(self) -> bool:
@@ -359,14 +359,16 @@ def make_potential(
     """The potential, ready to be fitted."""
     from nugget import presets
 
-    names = (mean_function(name, s.isolated_atoms) for name in s.mean_functions)
-    mean = SumMeanFunction(tuple(names))
+    isolated_atoms = s.isolated_atoms if s.engine_mean is None else {}
+    parts = [mean_function(name, isolated_atoms) for name in s.mean_functions]
+    parts += [] if s.engine_mean is None else [s.engine_mean]
+    mean = SumMeanFunction(tuple(parts))
     if s.own_parts:
         potential = _own_settings(s, data).build()
     elif s.preset == "auto":
         potential = presets.auto(
             s.species, images, use_forces=forces, seed=s.seed, single=s.optimise, data=data,
-            tell=tell, mean_function=mean if s.isolated_atoms else None,
+            tell=tell, mean_function=mean if s.isolated_atoms or s.engine_mean else None,
         )  # fmt: skip
     else:
         potential = presets.PRESETS[s.preset](s.species, data)
@@ -439,8 +441,7 @@ def mean_function(name: str, isolated_atoms: dict[str, float] | None = None) -> 
         return SpeciesEnergies(tuple(isolated_atoms.items()))
     if name in registry.names("prior"):
         return PartSettings(name).build("prior")
-    get_engine(name)  # an unknown name is an error
-    return CalculatorMean(name)
+    return engine_mean(name)  # an unknown name is an error
 
 
 def given_options(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -469,6 +470,8 @@ def choice_rows(choices: dict[str, Any] | None) -> list[tuple[str, object]]:
     for name, (energy, force) in chosen.get("left_out_mae", {}).items():
         forces = "" if force != force else f", {force:.3g} eV/Å"
         rows.append((f"tried {name}", f"{1e3 * energy:.3g} meV/atom{forces}"))
+    if "mean" in chosen:
+        rows += mean_rows(chosen["mean"])
     if "noise" in chosen:
         rows.append(("noise", f"{chosen['noise']:.3g} eV/atom, {chosen['force_noise']:.3g} eV/Å"))
     if "log_marginal_likelihood" in chosen:
@@ -476,6 +479,24 @@ def choice_rows(choices: dict[str, Any] | None) -> list[tuple[str, object]]:
         rows.append(("length scale", f"{chosen['length_scale']:.4g}"))
         rows.append(("amplitude", f"{chosen['amplitude']:.4g} eV²"))
     return rows
+
+
+def mean_rows(record: dict[str, Any]) -> list[tuple[str, object]]:
+    """The weight of an engine as mean function, and the errors that decided it."""
+    rows: list[tuple[str, object]] = [
+        ("mean function", f"{record['engine']}, weight {record['weight']:g}"),
+        (f"{record['engine']} alone", error_text(record["alone"])),
+    ]
+    for one in record["trials"]:
+        texts = error_text(one["leave_one_out"]), error_text(one["leave_group_out"])
+        rows.append((f"weight {one['weight']:g}", f"{texts[0]}; in groups {texts[1]}"))
+    return rows
+
+
+def error_text(errors: dict[str, float | None]) -> str:
+    """Mean absolute errors of energies and forces."""
+    force = "" if errors["force"] is None else f", {errors['force']:.3g} eV/Å"
+    return f"{1e3 * (errors['energy'] or 0.0):.3g} meV/atom{force}"
 
 
 def leave_one_out_rows(calibration: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:

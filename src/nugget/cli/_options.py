@@ -96,6 +96,17 @@ Resume = Annotated[Path | None, _run(metavar="DIR", help="Continue the run in th
 Replay = Annotated[
     Path | None, _run(metavar="DIR", help="Repeat all proposals of a search and compare them.")
 ]
+Mean = Annotated[
+    str | None,
+    _model(
+        "--mean", metavar="ENGINE",
+        help="Mean function: an engine such as sevennet, chgnet or gfn1-xtb, whose error is "
+        "learnt.",
+    ),
+]  # fmt: skip
+MeanOption = Annotated[
+    list[str] | None, _model(metavar="KEY=VALUE", help="Option of the engine of --mean; repeat.")
+]
 Settings = Annotated[
     list[str] | None,
     _run("--set", metavar="KEY=VALUE", help="Any other setting, as search.initial=8; repeatable."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,10 +11,12 @@ from typer import Option
 
 from nugget.cli import _options as opt
 from nugget.cli._console import Force, emit, facts, given, number, progress, refuse_existing, table
+from nugget.errors import NuggetError
 
 if TYPE_CHECKING:
     from ase import Atoms
 
+    from nugget.potential.mean_functions.base import MeanFunction
     from nugget.potential.potential import Potential
 
 
@@ -51,6 +54,11 @@ def fit(
         "'repulsion', another registered name, or an engine such as 'gfn1-xtb' or "
         "module:factory. Default: species and zbl, a repulsion of atoms that are closer than "
         "any in DATA.",
+    ),
+    mean: opt.Mean = None,
+    mean_option: opt.MeanOption = None,
+    mean_weight: float | None = Option(
+        None, min=0.0, max=1.0, help="Weight of --mean. Default: by cross-validation."
     ),
     domain: bool = Option(
         True, "--domain/--no-domain", help="σ grows with the distance from the training domain."
@@ -98,17 +106,24 @@ def fit(
         nugget fit train.extxyz -o au.model --preset quick --lean
         nugget fit train.extxyz -o au.model --cutoff 6 --n-max 8 --l-max 6
         nugget fit all.extxyz.gz -i 0:225 -o au.model --no-forces --points 300
+        nugget fit train.extxyz -o oxide.model --mean sevennet
 
     By default, range, width of the Gaussians, noise levels and number of inducing points are
     chosen by leave-one-out errors, and the error bars are calibrated on leave-one-out residuals.
     The choices are printed and stored in the model, and the structures with the largest residuals
     are named. Labels that contradict each other are refused. An estimate of memory and time is
     printed before a large fit.
+
+    With --mean the model learns the error of a foundation model or another engine. It is fitted
+    with and without that engine, and leave-one-out and leave-group-out errors decide about the
+    weight of the engine; weight 0 means that the model does not use it.
     """
     from nugget import set_threads
     from nugget.calibration.leave_one_out import FEWEST
     from nugget.cli import _fit, _labels
     from nugget.potential.builder import PartSettings, registered_name
+    from nugget.potential.mean_choice import fit_with_mean
+    from nugget.potential.mean_functions.foundation import engine_mean
     from nugget.potential.training import Noise, TrainingData
     from nugget.structures.io import read_images, relabelled
 
@@ -164,17 +179,32 @@ def fit(
         isolated,
     )
     _fit.warn_if_few(images)
+    if mean is not None and (few or stream):
+        raise NuggetError(
+            f"--mean compares models by leave-one-out errors, which need {FEWEST} or more "
+            "structures and no --stream; use --prior ENGINE instead."
+        )
     start = time.perf_counter()
     with progress("Fitting", not json) as step:
-        tell = getattr(step, "phase", lambda name: None)
-        potential = _fit.make_potential(settings, images, data_set, forces, tell)
-        _fit.announce(potential, data_set, anyway, stream)
-        potential.fit_data(
-            data_set, progress=step,
-            calibrate="loo" if kind == "Posterior" and not few and not stream else None,
-            choose_noise=settings.noise_is_free and not stream, stream=stream,
-            choose_points=settings.points_are_free and not stream,
-        )  # fmt: skip
+
+        def fitted(more: MeanFunction | None) -> Potential:
+            own = replace(settings, engine_mean=more)
+            tell = getattr(step, "phase", lambda name: None)
+            potential = _fit.make_potential(own, images, data_set, forces, tell)
+            _fit.announce(potential, data_set, anyway, stream)
+            return potential.fit_data(
+                data_set, progress=step,
+                calibrate="loo" if kind == "Posterior" and not few and not stream else None,
+                choose_noise=settings.noise_is_free and not stream, stream=stream,
+                choose_points=settings.points_are_free and not stream,
+            )  # fmt: skip
+
+        if mean is None:
+            potential = fitted(None)
+        else:
+            options = tuple(_fit.given_options(mean_option).items())
+            engine = engine_mean(mean, options)
+            potential, _ = fit_with_mean(mean, engine, fitted, data_set, mean_weight)
     errors = [] if few or stream else potential.leave_one_out(_labels.group_names(images))
     _labels.check_after(potential.fitted, errors, anyway)
     seconds = time.perf_counter() - start

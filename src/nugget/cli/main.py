@@ -19,7 +19,7 @@ from nugget.cli._console import PlainCommand, flowing, handled, plain_where_need
 
 _NAMES = (
     "search relax md neb saddle campaign report watch compare list init engines fit predict "
-    "calibrate evaluate learn_curve export info check select label dataset lammps ipi"
+    "calibrate evaluate judge learn_curve export info check select label dataset lammps ipi"
 )
 #: The commands in the order of the help; each is the function of the same name in its own module.
 COMMANDS = [getattr(import_module(f"nugget.cli.{name}"), name) for name in _NAMES.split()]
@@ -107,6 +107,11 @@ def main(
         nugget calibrate au.model validation.extxyz
         nugget evaluate au.model test.extxyz --plot figures
         nugget dataset Au10-Au20 -n 300 --out gold
+
+    See how wrong a foundation model is on your structures, and correct it:
+
+        nugget judge train.extxyz --engine sevennet
+        nugget fit train.extxyz -o corrected.model --mean sevennet
 
     Choose which structures to label next, label them, and fit again:
 

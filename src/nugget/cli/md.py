@@ -53,6 +53,7 @@ def md(
     preset: Literal["quick", "balanced", "accurate"] | None = Option(
         None, help="Preset of the model without --model. Default: balanced."
     ),
+    mean: opt.Mean = None,
     audit: int | None = Option(
         None, min=0, help="Steps between random tests of σ. Default: 500; 0: none."
     ),
@@ -75,6 +76,7 @@ def md(
         nugget md start.xyz --engine emt --temperature 600 --steps 5000 --out run
         nugget md start.xyz --engine gfn1-xtb --max-force-error 0.05 --out run
         nugget md bulk.cif --engine emt --ensemble npt --pressure 1 --out run
+        nugget md oxide.cif --engine gpaw --mean sevennet --out run
         nugget md start.xyz --engine emt --replica 600 --replica 900 --out run
         nugget md --resume run --steps 20000
 
@@ -88,17 +90,17 @@ def md(
     Ctrl-C stops after the current step. A run that was stopped or killed resumes with
     bit-identical results (--resume).
     """
-    from nugget.engines.engine_settings import code_in, require_trust
+    from nugget.engines.engine_settings import require_trust
     from nugget.onthefly.molecular_dynamics import MDRun, summary
     from nugget.onthefly.run_directory import read_engine_check
-    from nugget.onthefly.run_settings import MDConfig
+    from nugget.onthefly.run_settings import MDConfig, code_of_run
     from nugget.report.onthefly_runs import read_dynamics
     from nugget.report.run_verdicts import md_verdict
 
     chosen = given(
         temperature=temperature, pressure=pressure, steps=steps, dt=dt, ensemble=ensemble,
-        max_force_error=max_force_error, preset=preset, audit=audit, every=every, seed=seed,
-        warn_above=warn_above, stop_above=stop_above,
+        max_force_error=max_force_error, preset=preset, mean=mean, audit=audit, every=every,
+        seed=seed, warn_above=warn_above, stop_above=stop_above,
         replicas=tuple(replica) if replica else None,
     )  # fmt: skip
     if resume is not None:
@@ -107,7 +109,7 @@ def md(
                 "--resume keeps the settings of the run; only --steps can be changed."
             )
         run = MDRun.resume(resume, steps=steps)
-        require_trust(code_in(run.config.engine), str(resume), trust)
+        require_trust(code_of_run(run.config), str(resume), trust)
     elif start is None or out is None:
         raise NuggetError("Give a structure and --out DIR, or --resume DIR.")
     else:

@@ -34,6 +34,7 @@ def neb(
     preset: Literal["quick", "balanced", "accurate"] | None = Option(
         None, help="Preset of the model. Default: balanced."
     ),
+    mean: opt.Mean = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,
@@ -53,23 +54,23 @@ def neb(
 
     The exit code is 1 if the saddle was not found within --max-calls.
     """
-    from nugget.engines.engine_settings import code_in, require_trust
+    from nugget.engines.engine_settings import require_trust
     from nugget.onthefly.reaction_path import NEBRun, report_of
     from nugget.onthefly.run_directory import read_engine_check
-    from nugget.onthefly.run_settings import NEBConfig
+    from nugget.onthefly.run_settings import NEBConfig, code_of_run
     from nugget.report.figures import draw_path
     from nugget.report.onthefly_runs import read_path
     from nugget.report.run_verdicts import path_verdict
 
     chosen = given(
         images=images, fmax=fmax, max_force_error=max_force_error, max_calls=max_calls,
-        vibrations=vibrations or None, preset=preset,
+        vibrations=vibrations or None, preset=preset, mean=mean,
     )  # fmt: skip
     if resume is not None:
         if start or end or out or engine or settings or chosen:
             raise NuggetError("--resume continues a run with its own settings and takes no others.")
         run = NEBRun.resume(resume)
-        require_trust(code_in(run.config.engine), str(resume), trust)
+        require_trust(code_of_run(run.config), str(resume), trust)
     elif start is None or end is None or out is None:
         raise NuggetError("Give two structures and --out DIR, or --resume DIR.")
     else:

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from nugget.cli._console import Force, emit, engine_config, number, progress, refuse_existing, table
-from nugget.cli._options import Json
+from nugget.cli._options import Json, Mean
 from nugget.errors import NuggetError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def relax(
     probes: int = Option(0, min=0, help="Soft modes to test for saddle points; 0 means none."),
     cell: bool = Option(False, "--cell", help="Relax the cells of crystals as well."),
     pressure: float = Option(0.0, help="Pressure in GPa, with --cell."),
+    mean: Mean = None,
     settings: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="Setting of the engine, as engine.charge=1."
     ),
@@ -43,11 +44,13 @@ def relax(
         nugget relax best.extxyz --engine gfn1-xtb -o relaxed.extxyz
         nugget relax slabs.traj --engine emt -o relaxed.traj -j 4
         nugget relax crystals.cif --engine tersoff --cell --pressure 10 -o out.cif
+        nugget relax oxides.traj --engine gpaw --mean sevennet -o relaxed.traj
         nugget relax clusters.xyz --engine my_module:make --fmax 0.01 -o out.xyz
 
     A local model is trained on every energy and force and proposes the steps; the engine alone
     decides about descent and convergence. This takes at most a third of the evaluations of a
-    standard optimiser. Cells are kept; atoms that the file fixes (FixAtoms, FixCartesian) stay.
+    standard optimiser. With --mean the local model learns the difference between the engine and
+    that mean function. Cells are kept; atoms that the file fixes (FixAtoms, FixCartesian) stay.
 
     With --cell, L-BFGS relaxes atoms and cell at the given pressure with the energies, forces and
     stresses of the engine, without a local model. With --pressure the table shows E + pV; the
@@ -58,6 +61,7 @@ def relax(
     from ase.units import GPa
 
     from nugget.engines.queue import EvaluationQueue
+    from nugget.onthefly.saddle_run import CalculatorBaseline
     from nugget.relax.engine_relaxation import CellRelaxation, LearningRelaxation, relax_through
     from nugget.structures.io import read_images, write_images
 
@@ -66,13 +70,16 @@ def relax(
     config = engine_config(engine, settings or [])
     if pressure and not cell:
         raise NuggetError("--pressure requires --cell.")
+    if mean is not None and cell:
+        raise NuggetError("--mean is for relaxations of atoms; remove --cell.")
     if cell:
         config = config.model_copy(update={"stress": True})
 
     def begin(atoms: Atoms) -> EngineRelaxation:
         if cell:
             return CellRelaxation(atoms, fmax, max_evaluations, pressure * GPa)
-        return LearningRelaxation(atoms, fmax, max_evaluations, probes)
+        baseline = None if mean is None else CalculatorBaseline(mean, config, atoms)
+        return LearningRelaxation(atoms, fmax, max_evaluations, probes, baseline)
 
     runs = [begin(atoms) for atoms in images]
     with (

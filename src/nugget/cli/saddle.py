@@ -36,7 +36,10 @@ def saddle(
     ),
     max_calls: int | None = Option(None, min=2, help="Calls of the search. Default: 100."),
     baseline: str | None = Option(
-        None, help="Engine of the mean function, none or auto. Default: auto."
+        None,
+        "--baseline",
+        "--mean",
+        help="Engine of the mean function, none or auto. Default: auto.",
     ),
     connect: bool = Option(False, "--connect", help="Relax to the minima on both sides."),
     check_modes: bool = Option(

@@ -42,6 +42,7 @@ def search(
     candidates: opt.Candidates = None,
     in_flight: opt.InFlight = None,
     forces: opt.LearnForces = None,
+    mean: opt.Mean = None,
     reference: opt.Reference = None,
     start: opt.Start = None,
     learn: opt.Learn = None,
@@ -77,6 +78,7 @@ def search(
         nugget search Au20 --threads 2
         nugget search --replay runs/Au20-seed0
         nugget search Au20 --learn runs/Au20-seed0 --seed 1 --stop-when 0.95
+        nugget search Ti4O8 --engine gpaw --mean sevennet
         nugget search SiC --crystal --units 1-4 --engine tersoff
         nugget search --crystal --compositions Cu-Au --max-atoms 8 --engine emt
         nugget search Cu3 --template slab.xyz
@@ -110,7 +112,7 @@ def search(
             budget=budget, kappa=kappa, seed=seed, candidates=candidates, in_flight=in_flight,
             stop_when=stop_when, **{key: str(Path(file).absolute()) for key, file in files.items()},
         ),
-        "model": given(use_forces=forces),
+        "model": given(use_forces=forces, baseline=mean),
         "system": given(
             kind="crystal" if crystal else "surface" if template is not None else None,
             template=None if template is None else str(Path(template).absolute()),

@@ -27,6 +27,7 @@ from typing import Any
 from ase.calculators.calculator import Calculator
 from ase.config import cfg
 
+from nugget.engines.batched import BatchedModel
 from nugget.engines.options import Option, Options, Use, check_options, use_of_undeclared
 from nugget.engines.wrappers import Boxed
 from nugget.errors import NuggetError
@@ -161,6 +162,8 @@ class Engine:
     explain : reads from the directory of a calculation that raised an error whether it did not
         converge, and the program's error message; None if there is none.
     forgetful : options with which a calculator keeps no state after a reset.
+    batched : factory of a model that evaluates many structures in one call, with the same options
+        as `factory`; None if there is none.
     """
 
     name: str
@@ -180,6 +183,7 @@ class Engine:
     cheap: bool = False
     explain: Callable[[Path], tuple[bool, str] | None] | None = None
     forgetful: Options = field(default_factory=dict)
+    batched: Callable[..., BatchedModel] | None = None
     load: Callable[[], Any] | None = None  # of an entry point: imports the engine or its factory
 
     @cached_property
@@ -245,14 +249,7 @@ class Engine:
         **options: Any,
     ) -> Calculator:
         """A fresh ASE calculator; options go to the factory."""
-        self.require(options)
-        options = self.full_options(options, electrons or Electrons())
-        try:
-            inspect.signature(self.factory).bind(**options)
-        except TypeError as error:
-            raise NuggetError(
-                f"engine {self.name!r} does not take options {sorted(options)}: {error}."
-            ) from error
+        options = self._checked(self.batched or self.factory, options, electrons or Electrons())
         calculator = self.factory(**options)
         if not callable(getattr(calculator, "get_potential_energy", None)):
             raise NuggetError(
@@ -261,6 +258,26 @@ class Engine:
             )
         box = self.vacuum if vacuum is None else vacuum
         return calculator if box is None else Boxed(calculator, box)
+
+    def batched_model(self, **options: Any) -> BatchedModel:
+        """A model that evaluates many structures in one call."""
+        if self.batched is None:
+            raise NuggetError(f"engine {self.name!r} evaluates one structure at a time.")
+        return self.batched(**self._checked(self.batched, options, Electrons()))
+
+    def _checked(
+        self, factory: Callable[..., Any], options: Options, electrons: Electrons
+    ) -> dict[str, Any]:
+        """All options of the factory; NuggetError if the engine or an option is missing."""
+        self.require(options)
+        options = self.full_options(options, electrons)
+        try:
+            inspect.signature(factory).bind(**options)
+        except TypeError as error:
+            raise NuggetError(
+                f"engine {self.name!r} does not take options {sorted(options)}: {error}."
+            ) from error
+        return options
 
 
 def _importable(module: str) -> bool:

@@ -48,6 +48,15 @@ def left_out(regression: SparseRegression, blocks: Iterable[Ints]) -> LeftOut:
     return LeftOut(residual * noise, variance * noise**2)
 
 
+def left_out_labels(regression: SparseRegression, blocks: Iterable[Ints], labels: Floats) -> Floats:
+    """Residuals (p, k) of other labels (p, k) with the same rows and noise, as in `left_out`."""
+    residual = np.full(labels.shape, np.nan)
+    q, rest = _hat_factor(regression, labels)
+    for rows in blocks:
+        residual[rows] = _one_block(q[rows], rest[rows])[0]
+    return residual * regression.noise[:, None]
+
+
 def structure_of(regression: SparseRegression) -> Ints:
     """The structure of every label row; rows are ordered by structure, energies first."""
     return np.cumsum(regression.kind == ENERGY) - 1
@@ -59,14 +68,22 @@ def blocks_of(owner: Ints) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(owner[order])) + 1)
 
 
-def _hat_factor(regression: SparseRegression) -> tuple[Floats, Floats]:
-    """Q (p, ·) with H = QQᵀ, and the whitened residuals (I − H)Σ^{-1/2}y."""
-    scaled = regression.y / regression.noise
+def _hat_factor(
+    regression: SparseRegression, labels: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Q (p, ·) with H = QQᵀ, and the whitened residuals (I − H)Σ^{-1/2}y.
+
+    y are the labels of the regression, or others (p, k).
+    """
+    if labels is None:
+        scaled = regression.y / regression.noise
+    else:
+        scaled = labels / regression.noise[:, None]
     if regression.few:  # I − H = (I + BBᵀ)⁻¹ = S⁻¹S⁻ᵀ
         rest = solve(regression.s, solve(regression.s, scaled, transposed=True))
         return right_solve(regression.whitened, regression.qr[0]), rest
     q = right_solve(regression.whitened, regression.r)
-    return q, scaled - q @ regression.qr[1]
+    return q, scaled - q @ (regression.qr[1] if labels is None else q.T @ scaled)
 
 
 def _one_block(q: Floats, rest: Floats) -> tuple[Floats, Floats]:

@@ -176,6 +176,7 @@ class LearningCalculator(Calculator):
         frames of a trajectory contain similar information.
     domain : whether σ of a model that is fitted without a potential grows with the distance from
         the training domain.
+    mean : engine as mean function of such a model, used if it reduces leave-one-out errors.
     """
 
     implemented_properties = [  # noqa: RUF012 (as in ASE)
@@ -196,9 +197,12 @@ class LearningCalculator(Calculator):
         pause: int = 0,
         skin: float = 0.5,
         domain: bool = True,
+        mean: str | None = None,
     ) -> None:
         super().__init__()
-        self.model = OnlineModel(potential, max_force_error, preset, use_stress, domain=domain)
+        self.model = OnlineModel(
+            potential, max_force_error, preset, use_stress, domain=domain, mean=mean
+        )
         self.max_force_error, self.pause, self.skin = max_force_error, pause, skin
         self.since = 0  # structures since the last call
         self.scores: list[float] = []  # rms of error/σ at calls, before calibration

@@ -318,7 +318,7 @@ class MDRun(DirectoryRun[MDConfig]):
         self.calculator = LearningCalculator(
             potential, engine, config.max_force_error,
             preset=config.preset, use_stress=config.ensemble == "npt", pause=config.pause,
-            domain=config.domain,
+            domain=config.domain, mean=config.mean,
         )  # fmt: skip
         self.progress = MDProgress(0, config.steps, config.dt)
         states: list[Any] = [None] * len(config.temperatures)

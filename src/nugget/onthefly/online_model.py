@@ -16,8 +16,11 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.errors import NuggetError
+from nugget.potential.mean_choice import fit_with_mean, with_mean
+from nugget.potential.mean_functions.base import MeanFunction
+from nugget.potential.mean_functions.foundation import engine_mean
 from nugget.potential.potential import Potential
-from nugget.potential.training import Noise, Training
+from nugget.potential.training import Noise, Training, TrainingData
 from nugget.presets import RECIPES, Recipe
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
@@ -50,13 +53,14 @@ class OnlineModel:
         use_stress: bool = False,
         growth: float = 1.3,
         domain: bool = True,
+        mean: str | None = None,
     ) -> None:
         if not max_force_error > 0:
             raise NuggetError(f"max_force_error is {max_force_error}; give eV/Å above 0.")
         if preset not in RECIPES:
             raise NuggetError(f"There is no preset {preset!r}; choose from {', '.join(RECIPES)}.")
         self.max_force_error, self.preset, self.use_stress = max_force_error, preset, use_stress
-        self.domain = domain
+        self.domain, self.mean = domain, mean  # an engine as mean function
         self.growth = growth  # refitted when the training set has grown by this factor
         self.potential = None if potential is None else potential.copy()
         self.given = 0 if potential is None else len(potential.fitted.training.batch)
@@ -98,9 +102,17 @@ class OnlineModel:
         noise = Noise(_NOISE * self.max_force_error, _FORCE_NOISE * self.max_force_error)
         recipe = replace(recipe, tol=_TOLERANCE, points=_POINTS, noise=noise)
         settings = replace(recipe.settings(species, images), domain=self.domain)
-        potential = settings.build()
         stress = self.use_stress and all("stress" in atoms.calc.results for atoms in images)
-        return potential.fit(images, True, stress, calibrate="loo")
+        data = TrainingData.read(images, True, stress)
+
+        def fitted(more: MeanFunction | None) -> Potential:
+            potential = settings.build()
+            potential.prior = with_mean(potential.prior, more)
+            return potential.fit_data(data, calibrate="loo")
+
+        if self.mean is None:
+            return fitted(None)
+        return fit_with_mean(self.mean, engine_mean(self.mean), fitted, data)[0]
 
 
 def adapted(recipe: Recipe, images: Sequence[Atoms]) -> Recipe:

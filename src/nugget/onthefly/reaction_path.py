@@ -303,8 +303,9 @@ class _PathSearch:
     def __init__(self, engine: Label, config: NEBConfig, tell: Watch) -> None:
         self.engine, self.config, self.tell = engine, config, tell
         self.model = OnlineModel(
-            None, config.max_force_error, config.preset, growth=1.0, domain=config.domain
-        )
+            None, config.max_force_error, config.preset, growth=1.0, domain=config.domain,
+            mean=config.mean,
+        )  # fmt: skip
         self.calls = self.failed = 0
 
     def call(self, atoms: Atoms) -> Atoms | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat
 
-from nugget.engines.engine_settings import EngineConfig
+from nugget.engines.engine_settings import EngineConfig, code_in, engine_code
 from nugget.settings import Section
 
 Ensemble = Literal["nve", "nvt", "npt"]
@@ -47,6 +47,9 @@ class MDConfig(Section):
         None, gt=0, description="σ of the energy above which the run stops, eV/atom"
     )
     preset: Preset = Field("balanced", description="of the model, unless one is given")
+    mean: str | None = Field(
+        None, description="engine as mean function, such as sevennet, unless a model is given"
+    )
     domain: bool = Field(
         True, description="whether σ grows with the distance from the training domain"
     )
@@ -73,6 +76,7 @@ class NEBConfig(Section):
     relax_ends: bool = Field(True, description="relax both ends with the engine first")
     vibrations: bool = Field(False, description="count imaginary modes at the saddle point")
     preset: Preset = Field("balanced", description="of the model")
+    mean: str | None = Field(None, description="engine as mean function, such as sevennet")
     domain: bool = Field(
         True, description="whether σ grows with the distance from the training domain"
     )
@@ -95,3 +99,9 @@ class SaddleConfig(Section):
     check_modes: bool = Field(
         False, description="Hessian of the engine at the saddle, from two calls per coordinate"
     )
+
+
+def code_of_run(config: MDConfig | NEBConfig) -> list[str]:
+    """Code outside of nugget that a run executes: engine and mean function."""
+    mean = [] if config.mean is None else engine_code(config.mean, {})
+    return code_in(config.engine) + mean

@@ -30,7 +30,7 @@ from nugget.onthefly.saddle_search import (
     modes_of,
     run_search,
 )
-from nugget.potential.mean_functions.from_models import CalculatorMean
+from nugget.potential.mean_functions.foundation import engine_mean
 from nugget.relax.engine_relaxation import LearningRelaxation
 from nugget.relax.local_surrogate import PairFeatures
 from nugget.relax.lockstep import movable
@@ -68,7 +68,7 @@ class CalculatorBaseline:
         cheap = get_engine(name)
         electrons = Electrons(engine.charge, engine.spin)
         self._atoms = atoms.copy()
-        self._mean = CalculatorMean(name, tuple(cheap.full_options({}, electrons).items()))
+        self._mean = engine_mean(name, tuple(cheap.full_options({}, electrons).items()))
 
     def __call__(self, positions: Floats) -> tuple[float, Floats]:
         self._atoms.positions = positions

@@ -19,7 +19,7 @@ from nugget.gp.points import Points
 from nugget.numerics.arrays import Floats, Ints
 from nugget.numerics.jit import FAST, njit
 from nugget.numerics.threads import each
-from nugget.potential.mean_functions.base import MeanFunction, require_energies
+from nugget.potential.mean_functions.base import MeanFunction, label_values, require_energies
 from nugget.potential.training import Noise, Training
 from nugget.structures.batch import offsets_of
 from nugget.structures.labels import voigt
@@ -40,7 +40,7 @@ def label_rows(
     append rows to a regression.
     """
     batch = training.batch
-    mean = mean_function.evaluate(batch, env.pairs)
+    mean = label_values(mean_function, batch, env.pairs)
     require_energies(mean_function, batch, mean.totals(batch))
     points = Points(env.values, batch.offsets, env.species)
     y = training.energy - np.add.reduceat(mean.energies, batch.offsets[:-1])

@@ -29,7 +29,7 @@ from nugget.numerics.arrays import Floats, Ints
 from nugget.potential.design import label_rows
 from nugget.potential.domain import TrainingDomain
 from nugget.potential.fitted import FittedState, ModelParts, environment_points
-from nugget.potential.mean_functions.base import extended
+from nugget.potential.mean_functions.base import extended, label_values
 from nugget.potential.training import Noise, Training, TrainingData
 
 Progress = Callable[[int, int], None]
@@ -305,7 +305,7 @@ def optimise_likelihood(
             "preset with one range (quick, balanced) or give a cutoff."
         )
     mean_function = parts.mean_function.fit(training.batch, training.energy)
-    y = training.energy - mean_function.evaluate(training.batch).totals(training.batch)
+    y = training.energy - label_values(mean_function, training.batch).totals(training.batch)
     points = environment_points(data.environments(parts.descriptor))
     rng = np.random.default_rng(parts.seed)
     chosen = parts.inducing.select(points, kernel, rng)[:_LIKELIHOOD_POINTS]

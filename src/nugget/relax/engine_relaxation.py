@@ -20,7 +20,15 @@ from scipy.optimize import minimize
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
 from nugget.relax.cell_relaxation import CellCoordinates, enthalpy_terms, strain_of
-from nugget.relax.local_surrogate import SKIN, PairFeatures, Point, Surrogate, softest_mode
+from nugget.relax.local_surrogate import (
+    SKIN,
+    Baseline,
+    CorrectedSurrogate,
+    PairFeatures,
+    Point,
+    Surrogate,
+    softest_mode,
+)
 from nugget.relax.lockstep import Limits, RelaxationEnd, advance, initial_state, movable
 from nugget.relax.relaxation import Relaxed
 
@@ -107,13 +115,20 @@ class LearningRelaxation(EngineRelaxation):
 
     Small forces also occur at saddle points and on nearly flat slopes. With `probes`, the
     relaxation continues at small forces while the surrogate predicts a gain above GAIN, and
-    displaces atoms along up to that number of soft modes to test whether the energy rises.
+    displaces atoms along up to that number of soft modes to test whether the energy rises. With a
+    `baseline` the surrogate describes the difference between the engine and this mean function.
     """
 
     def __init__(
-        self, atoms: Atoms, fmax: float = 0.05, max_evaluations: int = 200, probes: int = 0
+        self,
+        atoms: Atoms,
+        fmax: float = 0.05,
+        max_evaluations: int = 200,
+        probes: int = 0,
+        baseline: Baseline | None = None,
     ) -> None:
         super().__init__(atoms, fmax, max_evaluations)
+        self._baseline = baseline
         self.free, self.probes = movable(atoms), probes
         self._lowest: Point | None = None
         self._reach = FIRST  # trust radius
@@ -250,7 +265,11 @@ class LearningRelaxation(EngineRelaxation):
         return lowest.x - step * lowest.gradient
 
     def _minimum(
-        self, model: Surrogate, lowest: Point, kappa: float, start: Floats | float = 0.0
+        self,
+        model: Surrogate | CorrectedSurrogate,
+        lowest: Point,
+        kappa: float,
+        start: Floats | float = 0.0,
     ) -> tuple[float, Floats]:
         """Minimum of E + κσ within the trust radius, and its position."""
         bounds = np.column_stack([lowest.x - self._reach, lowest.x + self._reach])
@@ -260,8 +279,11 @@ class LearningRelaxation(EngineRelaxation):
         )  # fmt: skip
         return float(optimum.fun), np.asarray(optimum.x)
 
-    def _model(self, lowest: Point) -> Surrogate:
-        return Surrogate(self._features, self._training_points(lowest))
+    def _model(self, lowest: Point) -> Surrogate | CorrectedSurrogate:
+        points = self._training_points(lowest)
+        if self._baseline is None:
+            return Surrogate(self._features, points)
+        return CorrectedSurrogate(self._features, points, self._baseline)
 
     def _training_points(self, lowest: Point) -> list[Point]:
         """The last points, always including the lowest."""

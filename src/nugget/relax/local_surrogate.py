@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from ase import Atoms
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import block_diag, csr_matrix, hstack
 
+from nugget.errors import NuggetError
 from nugget.numerics.arrays import Bools, Floats, Ints
 from nugget.structures.batch import as_batch
 from nugget.structures.geometry import radii_of
@@ -319,10 +320,44 @@ class Surrogate:
         return energy + kappa * std, features.gradient(unit, by_r)
 
 
+class Baseline(Protocol):
+    """Energy and gradient (N, 3) of a mean function at positions (N, 3); NaN where it fails."""
+
+    def __call__(self, positions: Floats) -> tuple[float, Floats]: ...
+
+
+class CorrectedSurrogate:
+    """A baseline, plus the process fitted to the differences of the points from it."""
+
+    def __init__(self, features: PairFeatures, points: Sequence[Point], baseline: Baseline) -> None:
+        self.features, self._baseline = features, baseline
+        differences = []
+        for point in points:
+            energy, gradient = self._mean(point.x)
+            if not np.isfinite(energy):
+                raise NuggetError(
+                    "The mean function failed on a structure that the engine evaluated; choose "
+                    "another one, or none."
+                )
+            differences.append(Point(point.x, point.energy - energy, point.gradient - gradient))
+        self._difference = Surrogate(features, differences)
+
+    def _mean(self, x: Floats) -> tuple[float, Floats]:
+        positions = self.features.positions.copy()
+        positions[self.features.free] = x
+        energy, gradient = self._baseline(positions)
+        return energy, gradient[self.features.free]
+
+    def __call__(self, x: Floats, kappa: float = 0.0) -> tuple[float, Floats]:
+        mean, mean_gradient = self._mean(x)
+        energy, gradient = self._difference(x, kappa)
+        return mean + energy, mean_gradient + gradient
+
+
 _STEP = 0.02  # Å, of finite differences
 
 
-def softest_mode(model: Surrogate, x: Floats) -> Floats:
+def softest_mode(model: Surrogate | CorrectedSurrogate, x: Floats) -> Floats:
     """Unit eigenvector of the lowest eigenvalue of the Hessian.
 
     Motions that keep all distances (translations and rotations of a cluster) are excluded.

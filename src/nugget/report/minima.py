@@ -23,7 +23,7 @@ from nugget.report.page import Structures, sections
 from nugget.report.page.sections import Section
 from nugget.search.record import PolishStep, Record, energy_of, lowest_steps
 from nugget.search.search_settings import Config
-from nugget.search.surrogate import baseline_code, fit, make_potential
+from nugget.search.surrogate import baseline_code, baseline_engine, fit, make_potential
 from nugget.structures.geometry import force_lengths
 from nugget.structures.identity import conventional
 from nugget.structures.symmetry import point_group, space_group_of
@@ -63,7 +63,7 @@ class AtomModel:
         None as well if the mean function is an engine, which would have to run for every structure.
         """
         good = [record for record in records if record.ok]
-        if len(good) < config.search.initial or config.model.baseline.startswith("engine:"):
+        if len(good) < config.search.initial or baseline_engine(config.model):
             return None
         require_trust(baseline_code(config, directory), str(directory), trust)
         problem = make_system(config.system, directory)

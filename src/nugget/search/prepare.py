@@ -96,9 +96,11 @@ def _check_baseline(learner: Learner) -> None:
     made = [learner.mixer(rng, learner.problem) for _ in range(3)]
     images = [atoms for atoms in made if isinstance(atoms, Atoms)]
     if images and not any(has_value(learner.baseline, atoms) for atoms in images):
+        failure = getattr(learner.baseline, "failure", "")
+        reason = f" ({failure})" if failure else ""
         raise NuggetError(
             f"model.baseline {learner.config.model.baseline!r} gives no energy for structures of "
-            f"{learner.config.system.formula}: choose one that runs for them."
+            f"{learner.config.system.formula}{reason}: choose one that runs for them."
         )
 
 

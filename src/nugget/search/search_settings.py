@@ -118,7 +118,7 @@ class ModelConfig(Section):
     )
     baseline: str = Field(
         "pair-well",
-        description="mean function: pair-well, repulsion, none, ...; engine:gfn1-xtb or "
+        description="mean function: pair-well, repulsion, none, ...; sevennet, gfn1-xtb or "
         "engine:module:factory, a cheaper engine; NAME.model, a fitted model",
     )
     baseline_options: Options = _options("mean function")

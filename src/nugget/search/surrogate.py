@@ -16,10 +16,12 @@ from ase import Atoms
 from ase.data import chemical_symbols
 
 from nugget import registry
+from nugget.engines.engine import engines
 from nugget.engines.engine_settings import engine_code
 from nugget.errors import NuggetError
 from nugget.potential.builder import ModelSettings, PartSettings, registered_name
 from nugget.potential.mean_functions.base import FixedPrior, Prior, SpeciesEnergies, SumMeanFunction
+from nugget.potential.mean_functions.foundation import FoundationMean, engine_mean
 from nugget.potential.mean_functions.from_models import CalculatorPrior, ModelPrior
 from nugget.potential.model_file import code_of_model
 from nugget.potential.potential import Potential
@@ -38,6 +40,16 @@ def baseline_file(model: ModelConfig) -> str | None:
     return name if not name.startswith(_ENGINE) and ("." in name or "/" in name) else None
 
 
+def baseline_engine(model: ModelConfig) -> str | None:
+    """The engine of the mean function, if it is one: `engine:NAME`, or the name of an engine."""
+    name = model.baseline
+    if name.startswith(_ENGINE):
+        return name.removeprefix(_ENGINE)
+    if name in registry.names("prior") or baseline_file(model) is not None:
+        return None
+    return name if name in engines() else None
+
+
 def make_baseline(model: ModelConfig, directory: Path) -> list[Prior]:
     """Terms besides the energies per element; file names are relative to `directory`.
 
@@ -51,8 +63,8 @@ def make_baseline(model: ModelConfig, directory: Path) -> list[Prior]:
             raise NuggetError(f"model.baseline_options are given, but model.baseline is {what!r}.")
         # The user has trusted the code of this file before: see `code_of`.
         return [] if file is None else [ModelPrior.trusted(resolve_path(file, directory))]
-    if model.baseline.startswith(_ENGINE):
-        return [CalculatorPrior(model.baseline.removeprefix(_ENGINE), tuple(options.items()))]
+    if (engine := baseline_engine(model)) is not None:
+        return [engine_mean(engine, tuple(options.items()))]
     return [PartSettings(model.baseline, options).build("prior")]
 
 
@@ -62,7 +74,7 @@ def knowing(prior: Prior) -> FixedPrior | None:
     return next((part for part in parts if type(part) in _KNOWING), None)
 
 
-_KNOWING = (CalculatorPrior, ModelPrior)
+_KNOWING = (CalculatorPrior, ModelPrior, FoundationMean)
 
 
 def has_value(baseline: FixedPrior | None, atoms: Atoms) -> bool:
@@ -73,8 +85,8 @@ def has_value(baseline: FixedPrior | None, atoms: Atoms) -> bool:
 def baseline_code(config: Config, directory: Path = Path()) -> list[str]:
     """Code that the mean function runs, if it is an engine or a model of one."""
     model, options = config.model, config.model.baseline_options
-    if model.baseline.startswith(_ENGINE):
-        return engine_code(model.baseline.removeprefix(_ENGINE), dict(options))
+    if (engine := baseline_engine(model)) is not None:
+        return engine_code(engine, dict(options))
     if "engine" in options:
         return engine_code(str(options["engine"]), dict(options.get("options", ())))
     return model_code(config, directory)

@@ -127,6 +127,23 @@ def extended(mean_function: MeanFunction, batch: Batch) -> MeanFunction:
     return mean_function.extended(batch) if isinstance(mean_function, Extends) else mean_function
 
 
+@runtime_checkable
+class EvaluatesSingly(Protocol):
+    """A mean function whose last bits in a batch depend on the other structures of the batch."""
+
+    def evaluate_singly(self, batch: Batch, pairs: Pairs | None = None) -> MeanValues:
+        """Values that depend on each structure alone."""
+
+
+def label_values(
+    mean_function: MeanFunction, batch: Batch, pairs: Pairs | None = None
+) -> MeanValues:
+    """Values to subtract from labels; they do not depend on the other structures of the batch."""
+    if isinstance(mean_function, EvaluatesSingly):
+        return mean_function.evaluate_singly(batch, pairs)
+    return mean_function.evaluate(batch, pairs)
+
+
 @registry.registered("prior")
 @dataclass(frozen=True)
 class SumMeanFunction:
@@ -140,7 +157,8 @@ class SumMeanFunction:
         fitted: list[MeanFunction] = []
         # Parts that learn from data come last and are fitted to the remainder.
         for part in sorted(self.parts, key=lambda part: part.learns):
-            rest = energies - sum((p.evaluate(batch).totals(batch) for p in fitted), 0.0)
+            rest = energies - sum((label_values(p, batch).totals(batch) for p in fitted), 0.0)
+            require_energies(SumMeanFunction(tuple(fitted)), batch, rest)
             fitted.append(part.fit(batch, rest))
         return SumMeanFunction(tuple(fitted))
 
@@ -151,6 +169,12 @@ class SumMeanFunction:
         total = MeanValues(np.zeros(len(batch.positions)))
         for part in self.parts:
             total = total + part.evaluate(batch, pairs)
+        return total
+
+    def evaluate_singly(self, batch: Batch, pairs: Pairs | None = None) -> MeanValues:
+        total = MeanValues(np.zeros(len(batch.positions)))
+        for part in self.parts:
+            total = total + label_values(part, batch, pairs)
         return total
 
 
