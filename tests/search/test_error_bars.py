@@ -32,16 +32,20 @@ def test_a_predicted_gain_widens_the_error_bar() -> None:
     assert np.isclose(0.3 * bars.displayed(predicted=-6.4, std=0.3, best=-6.0), 0.5)
     assert bars.displayed(predicted=-6.4, std=0.3, best=np.inf) == 1.0
     assert ErrorBars(calibrate=False).displayed(-99.0, 0.3, 0.0) == 1.0
-    assert ErrorBars(calibrate=True, crystal=True).displayed(-99.0, 0.3, 0.0) == 1.0
+    crystal = ErrorBars.of_earlier_versions(calibrate=True, crystal=True)
+    assert crystal.displayed(-99.0, 0.3, 0.0) == 1.0
 
 
 def test_errors_of_predicted_gains_do_not_widen_the_others() -> None:
     """Errors as large as the predicted gain do not change the factor of other predictions."""
-    bars = ErrorBars(calibrate=True)
+    bars, two = ErrorBars(calibrate=True), ErrorBars.of_earlier_versions(True, crystal=False)
     for sign in (-1.0, 1.0) * 10:
-        bars = bars.updated(predicted=-20.0, std=0.5, energy=-20.0 + 10.0 * sign, best=-10.0)
-    assert bars.acquisition_scale > 5.0
+        error = {"predicted": -20.0, "std": 0.5, "energy": -20.0 + 10.0 * sign, "best": -10.0}
+        bars, two = bars.updated(**error), two.updated(**error)
     assert 0.5 < bars.scale < 1.5
+    assert bars.acquisition_scale == bars.scale  # one factor for both
+    assert 0.5 < two.scale < 1.5
+    assert two.acquisition_scale > 5.0
 
 
 @pytest.mark.parametrize("size", [0.3, 5.0])

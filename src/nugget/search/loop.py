@@ -108,10 +108,8 @@ def plausibility_check(
     def predict(atoms: Atoms) -> tuple[float, float] | None:
         if not learner.potential.is_fitted:
             return None
-        prediction = learner.potential.predict([atoms], forces=False)
-        assert prediction.energy_uncertainty is not None
-        std = learner.bars.acquisition_scale * float(prediction.energy_uncertainty[0])
-        return float(prediction.energy[0]), std
+        energy, std = learner.predict([atoms])
+        return float(energy[0]), learner.bars.acquisition_scale * float(std[0])
 
     return PlausibilityCheck(earlier, predict, isolated)
 
