@@ -42,14 +42,13 @@ from nugget.search.record import Check, Proposal, Purpose, Record, amended, ener
 from nugget.search.search_settings import Config, SearchConfig
 from nugget.search.stop import RediscoveryCounter, write_draws
 from nugget.search.surrogate import (
-    PROJECTED_WEIGHT,
     fit,
     has_value,
     knowing,
     learns_stress,
     length_is_due,
     make_potential,
-    projected,
+    with_projected,
 )
 from nugget.search.training_labels import TrainingSet, failures_before, teaches
 from nugget.search.walkers import MAX_HOPS, Walk, Walkers, walk_always
@@ -125,10 +124,7 @@ class Learner:
         self._potential = make_potential(config.model, problem, search.seed, knowledge.directory)
         self.baseline = knowing(self._potential.prior)
         self._rules = search.rules
-        self._bars = ErrorBars(search.calibrate)
-        if not self._rules:
-            self._bars = ErrorBars.of_earlier_versions(search.calibrate, problem.variable_cell)
-        self._projected: tuple[object, Potential] | None = None  # with the state it belongs to
+        self._bars = ErrorBars(search.calibrate, problem.variable_cell and not self._rules)
         self._untrained: list[tuple[Record, float]] = []  # with the best value before each
         self.verdicts = 0  # applied by `amend`
         self.known, self._failed = self.goal.memory(), self.goal.memory()
@@ -263,19 +259,18 @@ class Learner:
         """Compare a prediction with the label that the model learns."""
         if record.ok and record.predicted is not None and record.std:
             energy = record.energy if energy is None else energy
-            mean, std = self._in_goal_units(record.atoms, record.predicted, record.std)
-            truth = self._in_goal_units(record.atoms, energy, record.std)[0]
-            self._bars = self._bars.updated(mean, std, truth, best)
-
-    def _in_goal_units(self, atoms: Atoms, energy: float, std: float) -> tuple[float, float]:
-        """The minimised quantity and its σ, in which error bars are calibrated."""
-        if not self._rules:
-            return energy, std
-        return self.goal.value(atoms, energy), float(self.goal.stds([atoms], np.array([std]))[0])
+            bar = record.scale * record.std if self._rules else None
+            self._bars = self._bars.updated(record.predicted, record.std, energy, best, bar)
 
     def _displayed(self, atoms: Atoms, energy: float, std: float) -> float:
         """The factor that turns σ of a prediction into its error bar."""
-        return self.bars.displayed(*self._in_goal_units(atoms, energy, std), self.best_energy)
+        if not self._rules:
+            return self.bars.displayed(energy, std, self.best_energy)
+        if not std > 0:
+            return self.bars.scale
+        total = with_projected(self.potential, atoms, std)
+        value, share = self.goal.value(atoms, energy), self.goal.stds([atoms], np.array([total]))[0]
+        return self.bars.displayed(value, float(share), self.best_energy) * total / std
 
     def _catch_up(self) -> None:
         """Train on all evaluations, one after the other; a search at its end never needs this."""
@@ -329,16 +324,7 @@ class Learner:
         """Energies and their standard deviations before calibration, eV."""
         prediction = self.potential.predict(images, forces=False)
         assert prediction.energy_uncertainty is not None
-        if not self._rules:
-            return prediction.energy, prediction.energy_uncertainty
-        state = self.potential.fitted
-        if self._projected is None or self._projected[0] is not state:
-            self._projected = (state, projected(self.potential))
-        outside = self._projected[1].predict(images, forces=False).energy_uncertainty
-        assert outside is not None
-        return prediction.energy, np.hypot(
-            prediction.energy_uncertainty, PROJECTED_WEIGHT * outside
-        )
+        return prediction.energy, prediction.energy_uncertainty
 
     # The proposal of the next structure.
 
@@ -350,14 +336,14 @@ class Learner:
         """
         if ordinal < len(self.start):
             return Proposal(self.start[ordinal].copy(), START)
-        if not pending:
-            return self._propose(ordinal)
-        proposal = self._with_pending(pending)._propose(ordinal)
+        proposal = (self._with_pending(pending) if pending else self)._propose(ordinal)
         if proposal is None or proposal.predicted is None:
             return proposal
-        # Records hold the prediction of the data alone. The σ of a kriging believer is too small.
-        energy, std = self.predict([proposal.atoms])
-        mean, sigma = float(energy[0]), float(std[0])
+        mean, sigma = proposal.predicted, proposal.std or 0.0
+        if pending:
+            # Records hold the prediction of the data alone. A kriging believer's σ is too small.
+            energy, std = self.predict([proposal.atoms])
+            mean, sigma = float(energy[0]), float(std[0])
         scale = self._displayed(proposal.atoms, mean, sigma)
         return replace(proposal, predicted=mean, std=sigma, scale=scale)
 
@@ -462,8 +448,7 @@ class Learner:
         if not images or not self.problem.counts_rediscoveries:
             return []
         keys = self.rediscoveries.keys
-        energy = self.potential.predict(images, forces=False).energy
-        return write_draws(images, energy, self.best_energy, keys)
+        return write_draws(images, self.predict(images)[0], self.best_energy, keys)
 
     def _walk(self, rng: np.random.Generator, surface: Surface, fresh: list[Atoms]) -> Walk:
         """Continue the walkers on the present surface."""
@@ -508,7 +493,6 @@ class Learner:
                     generator=str(pool[k].info["generator"]),
                     predicted=mean,
                     std=sigma,
-                    scale=self._displayed(pool[k], mean, sigma),
                     kappa=self.acquisition.kappa_at(self.context),
                     acquisition=float(scores[k]),
                     purpose=purpose,

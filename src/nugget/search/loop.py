@@ -19,6 +19,7 @@ from nugget.search.checkpoint import EVERY, restore_checkpoint, write_checkpoint
 from nugget.search.checks import Checker, Key, catch_up
 from nugget.search.knowledge import is_found
 from nugget.search.learner import Learner, Stopwatch
+from nugget.search.plan import CallPlan
 from nugget.search.polish import (
     Minimum,
     Phase,
@@ -207,10 +208,12 @@ class Run:
         """Run the search and return how it ended. The end is always written to the directory."""
         self.store.keep_end(None)
         self.checker = Checker(self.store, self.config, self.learner, executor)
+        self.plan = CallPlan.of(self.config, self.learner.problem, self.budget)
         self.polisher = Polisher(
             self.store, self.config, executor, self.stopping, lambda _: self._show(None),
-            self.checker.isolated,
+            self.checker.isolated, self.plan.polish or np.inf,
         )  # fmt: skip
+        self.store.log(str(self.plan))
         try:
             stop = self._until_the_end(executor)
             if stop.status in (EndStatus.FINISHED, EndStatus.FOUND):
@@ -352,6 +355,9 @@ class Run:
                 return self._stop(before, reached) or NOTHING_NEW
             record = self._next(queue)
             self._report(record)
+            if record.iteration == 0:
+                seconds = record.engine_seconds
+                self.store.log(self.plan.expected_time(seconds, self.config.search.in_flight))
             reached = self._is_reference(record)
             self._show(record, reached)
 

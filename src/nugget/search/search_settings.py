@@ -214,6 +214,14 @@ class SearchConfig(Section):
     polish: int = Field(
         3, ge=0, description="lowest structures relaxed with the engine at the end; 0: none"
     )
+    polish_calls: int | None = Field(
+        None,
+        ge=1,
+        description="most evaluations for these final relaxations; none: as many as the budget",
+    )
+    final_fmax: float = Field(
+        0.05, gt=0, description="largest force at which a final relaxation ends, eV/Å"
+    )
 
     rules: int = Field(
         RULES,
@@ -334,10 +342,10 @@ def make_config(settings: dict[str, Any], origin: str = "the settings") -> Confi
         raise NuggetError(f"{origin}: " + "; ".join(lines)) from None
 
 
-# Settings that may change when a search is resumed, because no proposal depends on them.
-_FREE = {
+#: Settings that may change when a search is resumed, because no proposal depends on them.
+FREE = {
     "engine": {"time_limit", "retries", "max_failures", "scratch", "keep_scratch", "verify"},
-    "search": {"budget", "polish", "stop_when"},
+    "search": {"budget", "polish", "polish_calls", "final_fmax", "stop_when"},
 }
 
 
@@ -353,7 +361,7 @@ def changed_settings(now: Config, then: Config) -> list[str]:
         f"{section}.{key} is {value!r} and was {b[section].get(key)!r}"
         for section, values in a.items()
         for key, value in values.items()
-        if differs(section, key, value, b[section].get(key)) and key not in _FREE.get(section, ())
+        if differs(section, key, value, b[section].get(key)) and key not in FREE.get(section, ())
     ]
 
 
