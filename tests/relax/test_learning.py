@@ -12,7 +12,12 @@ from ase.constraints import FixAtoms
 from ase.optimize import BFGS
 from example_structures import gold_cluster
 
-from nugget.relax.engine_relaxation import LearningRelaxation, QuasiNewton, relax_with_engine
+from nugget.relax.engine_relaxation import (
+    LearningRelaxation,
+    QuasiNewton,
+    _is_chosen_anew,
+    relax_with_engine,
+)
 from nugget.relax.local_surrogate import Point
 
 
@@ -106,3 +111,12 @@ def test_quasi_newton_steps_reach_the_minimum_of_a_soft_valley() -> None:
         here = point(descent.next())
         descent.learn(here)
     assert np.max(np.abs(here.gradient)) < 1e-3
+
+
+def test_hyperparameters_are_chosen_ever_less_often() -> None:
+    chosen = [number for number in range(1, 60) if _is_chosen_anew(number)]
+    assert chosen[:6] == [1, 2, 3, 4, 5, 6]
+    steps = np.diff(chosen[5:])
+    assert np.all(steps >= 2)
+    assert np.all(np.diff(steps) >= 0)
+    assert steps[-1] > 5

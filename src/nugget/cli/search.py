@@ -351,6 +351,8 @@ def _confidence_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
         times = f"{counted(summary['met_independently'], 'time')} from independent starts"
         likely = "more than 99%" if probability > 0.99 else f"{probability:.0%}"
         rows += [("rediscovered", times), ("lowest found", f"{likely} likely")]
+    elif summary["no_estimate"]:
+        rows.append(("lowest found", f"no estimate, because {summary['no_estimate']}"))
     return rows
 
 

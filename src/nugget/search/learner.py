@@ -120,6 +120,7 @@ class Learner:
         self.mixer = _make_mixer(search, problem)
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # reports wrong options at once
+        self._informed: tuple[int, System] | None = None  # with the number of evaluations
         self._acquisition: Acquisition | None = None  # "auto" depends on the fitted model
         self._potential = make_potential(config.model, problem, search.seed, knowledge.directory)
         self.baseline = knowing(self._potential.prior)
@@ -426,8 +427,13 @@ class Learner:
 
     def _informed_problem(self) -> System:
         """The problem with volumes and distances estimated from the evaluations."""
+        if not (self._rules or self.problem.variable_cell):
+            return self.problem
         known = self.all_known
-        return self.problem.updated([r.atoms for r in known], [r.energy for r in known])
+        if self._informed is None or self._informed[0] != len(known):
+            updated = self.problem.updated([r.atoms for r in known], [r.energy for r in known])
+            self._informed = (len(known), updated)
+        return self._informed[1]
 
     @property
     def under_way(self) -> list[Atoms]:

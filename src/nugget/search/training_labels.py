@@ -6,10 +6,12 @@ Two kinds of results are not learned as they are.
 of 10⁵ eV/Å. A model that extrapolates them predicts minima at −10⁴ eV nearby. Energies above a
 threshold c are therefore compressed,
 
-    g(E) = c + w ln(1 + (E − c)/w),    F' = g'(E) F,
+    g(E) = c + w x/(1 + x) with x = (E − c)/w,    F' = g'(E) F = F/(1 + x)²,
 
-which preserves the order of structures, the direction of forces and all stationary points. c and
-w follow from the median and the lowest energy per atom of the evaluations.
+which preserves the order of structures, the direction of forces and all stationary points, and
+which never exceeds c + w. c and w follow from the median and the lowest energy per atom of the
+evaluations. (A logarithm is too weak: a search for a Morse cluster of 13 atoms still met
+predictions of −400 eV.)
 
 **Rejected results.** An evaluation that was rejected as implausible, or that failed because of the
 structure, has no energy. Without a label the model keeps its prediction there, and the search
@@ -35,8 +37,8 @@ from nugget.structures.labels import ENERGY_NOISE
 from nugget.systems.goal import Goal
 
 #: The threshold c lies this many times the distance of the median from the lowest energy above the
-#: median, where the distance counts as at least this many eV/atom.
-SPREADS, LEAST_SPREAD = 3.0, 0.5
+#: median, and w is this many times that distance, which counts as at least this many eV/atom.
+SPREADS, WIDTH, LEAST_SPREAD = 3.0, 2.0, 0.5
 
 #: Noise of the label of a rejected structure, as a share of the distance of the median from the
 #: lowest energy. An engine that fails for compact Au6 failed in 22 of 75 evaluations instead of 41;
@@ -148,12 +150,12 @@ class TrainingSet:
         if levels is None:
             return atoms
         middle, spread = levels[0], max(levels[1], LEAST_SPREAD)
-        threshold, width = middle + SPREADS * spread, (SPREADS + 1.0) * spread
+        threshold, width = middle + SPREADS * spread, WIDTH * spread
         excess = energy_of(atoms) / len(atoms) - threshold
         if excess <= 0.0:
             return atoms
-        energy = len(atoms) * (threshold + width * float(np.log1p(excess / width)))
-        slope = width / (width + excess)
+        share = 1.0 / (1.0 + excess / width)
+        energy, slope = len(atoms) * (threshold + excess * share), share**2
         results = {
             name: slope * np.asarray(value)
             for name, value in atoms.calc.results.items()
