@@ -67,7 +67,7 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     """Six evaluations and two more are the same as eight at once."""
     first = nugget("search", "Au6", *SMALL, "--budget", 6)
     lines = first.stdout.splitlines()
-    assert lines[0].startswith("16 calls of the engine are planned: 6 for the search")
+    assert lines[0].startswith("100 calls of the engine are planned: 6 for the search")
     assert lines[1] == "Au6 · emt · runs/Au6-seed0"
     assert lines.pop(3).startswith("the engine took")
     assert [line.split()[0] for line in lines[2:8]] == [f"{k}/6" for k in range(1, 7)]

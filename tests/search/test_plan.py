@@ -29,11 +29,12 @@ def plan_of(tree: dict[str, Any], budget: int) -> CallPlan:
 
 def test_a_plan_counts_all_purposes() -> None:
     plan = plan_of(settings(), 40)
-    assert (plan.search, plan.checks, plan.polish, plan.total) == (40, 5, 40, 85)  # two elements
-    text = "85 calls of the engine are planned: 40 for the search, 5 to check the engine"
+    assert (plan.search, plan.checks, plan.polish, plan.total) == (40, 5, 90, 135)  # two elements
+    text = "135 calls of the engine are planned: 40 for the search, 5 to check the engine"
     assert str(plan).startswith(text)
     assert plan.expected_time(30.0, 2).startswith("the engine took 30 s: about 10 min")
     assert plan_of(settings(polish_calls=7), 40).polish == 7
+    assert plan_of(settings(), 200).polish == 200
     tree = settings(polish=0)
     tree["engine"]["verify"] = False
     assert plan_of(tree, 40) == CallPlan(40, 0, 0, 0)

@@ -55,9 +55,9 @@ def test_high_energies_are_compressed_in_order() -> None:
 def test_forces_are_the_gradient_of_the_compressed_energy() -> None:
     h = 1e-5
     known = training_set()
-    high, low = (known._compressed(labelled(1.8, move)) for move in (h, -h))
+    high, low = (known._compressed(labelled(2.4, move)) for move in (h, -h))
     slope = (energy_of(high) - energy_of(low)) / (2 * h)
-    middle = known._compressed(labelled(1.8))
+    middle = known._compressed(labelled(2.4))
     assert abs(slope) > 1.0
     assert middle.calc.results["forces"][1, 0] == pytest.approx(-slope, rel=1e-6)
 

@@ -9,6 +9,9 @@ from nugget.engines.engine_check import evaluates_single_atoms
 from nugget.search.search_settings import Config
 from nugget.systems.base import System
 
+#: Calls that final relaxations may always use, for each structure.
+PER_STRUCTURE = 30
+
 # A repetition and a finite difference at the beginning, a repetition of the lowest structure at
 # the end. Doubtful results add more.
 _CHECKS = 3
@@ -27,16 +30,15 @@ class CallPlan:
     def of(cls, config: Config, system: System, budget: int) -> CallPlan:
         """The plan of a search with this budget.
 
-        Final relaxations get as many calls as the search itself, unless `search.polish_calls`
-        gives another number.
+        Final relaxations get as many calls as the search itself, and at least PER_STRUCTURE for
+        each structure, unless `search.polish_calls` gives another number.
         """
         checks, structures = 0, config.search.polish
         if config.engine.verify:
             single = evaluates_single_atoms(config.engine)
             checks = _CHECKS + (len(set(system.numbers.tolist())) if single else 0)
-        calls = config.search.polish_calls
-        polish = (budget if calls is None else calls) if structures else 0
-        return cls(budget, checks, polish, structures)
+        polish = config.search.polish_calls or max(budget, PER_STRUCTURE * structures)
+        return cls(budget, checks, polish if structures else 0, structures)
 
     @property
     def total(self) -> int:

@@ -217,7 +217,8 @@ class SearchConfig(Section):
     polish_calls: int | None = Field(
         None,
         ge=1,
-        description="most evaluations for these final relaxations; none: as many as the budget",
+        description="most evaluations for these final relaxations; none: as many as the budget, "
+        "and at least 30 for each structure",
     )
     final_fmax: float = Field(
         0.05, gt=0, description="largest force at which a final relaxation ends, eV/Å"
