@@ -43,6 +43,15 @@ def test_ordinary_energies_are_learned_as_they_are() -> None:
     assert training_set(plain=True).add(steep := labelled(1.6)) is steep
 
 
+def test_other_compositions_are_not_compared() -> None:
+    known = training_set()
+    other = Atoms("Cu4", labelled(2.8).positions)
+    other.calc = SinglePointCalculator(other, energy=1000.0)
+    assert known.add(other) is other
+    steep = known.add(labelled(1.8))
+    assert energy_of(steep) < energy_of(labelled(1.8))
+
+
 def test_high_energies_are_compressed_in_order() -> None:
     pairs = [(labelled(d), training_set().add(labelled(d))) for d in (2.0, 1.9, 1.8, 1.7)]
     true, learned = (np.array([energy_of(p[k]) for p in pairs]) for k in (0, 1))

@@ -33,6 +33,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from nugget.engines.outcome import Failure
 from nugget.potential.training import Noise
 from nugget.search.record import Record, energy_of
+from nugget.structures.identity import reduced_formula
 from nugget.structures.labels import ENERGY_NOISE
 from nugget.systems.goal import Goal
 
@@ -136,8 +137,16 @@ class TrainingSet:
         return hashed.hexdigest()
 
     def _levels(self, atoms: Atoms) -> tuple[float, float] | None:
-        """Median of comparable evaluations and its distance from the lowest, eV/atom."""
-        others = [one for one in self._evaluated if self.goal.comparable(atoms, one)]
+        """Median of evaluations of this composition and its distance from the lowest, eV/atom.
+
+        Structures that were learned before the search may have other compositions.
+        """
+        formula = reduced_formula(atoms)
+        others = [
+            one
+            for one in self._evaluated
+            if self.goal.comparable(atoms, one) and reduced_formula(one) == formula
+        ]
         if not others:
             return None
         energies = [energy_of(one) / len(one) for one in others]
