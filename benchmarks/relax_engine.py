@@ -66,6 +66,18 @@ def water(rng: np.random.Generator, k: int, make: Make) -> Atoms:
             return atoms
 
 
+def dimer(name: str, distance: float) -> Starts:
+    """Two molecules at a distance (Å), one of them turned at random: soft modes."""
+
+    def start(rng: np.random.Generator, k: int, make: Make) -> Atoms:
+        one, other = molecule(name), molecule(name)
+        other.rotate(rng.uniform(0, 360), rng.normal(size=3))
+        other.positions += [distance, 0.3, 0.2]
+        return one + other
+
+    return start
+
+
 def slab(rng: np.random.Generator, k: int, make: Make) -> Atoms:
     """One to three gold atoms on Cu(111); the lowest layer is fixed."""
     atoms = fcc111("Cu", (3, 3, 3), vacuum=8.0)
@@ -121,6 +133,10 @@ SYSTEMS: dict[str, tuple[str, Starts]] = {
     "Na8Cl8": ("gfn1-xtb", cluster("Na8Cl8")),
     "Mg6O6": ("gfn1-xtb", cluster("Mg6O6")),
     "4 H2O": ("gfn1-xtb", water),
+    "2 H2O": ("gfn2-xtb", dimer("H2O", 3.0)),
+    "2 NH3": ("gfn2-xtb", dimer("NH3", 3.3)),
+    "2 CH3OH": ("gfn2-xtb", dimer("CH3OH", 4.0)),
+    "2 HCOOH": ("gfn2-xtb", dimer("HCOOH", 4.0)),
     "ethanol": ("gfn2-xtb", ethanol),
     "ethanol, displaced": ("gfn2-xtb", stiff_ethanol),
     "Au on Cu(111)": ("emt", slab),

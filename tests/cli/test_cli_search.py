@@ -67,9 +67,12 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     """Six evaluations and two more are the same as eight at once."""
     first = nugget("search", "Au6", *SMALL, "--budget", 6)
     lines = first.stdout.splitlines()
-    assert lines[0] == "Au6 · emt · runs/Au6-seed0"
-    assert [line.split()[0] for line in lines[1:7]] == [f"{k}/6" for k in range(1, 7)]
-    assert "expected" in lines[6]  # by then there is a model
+    assert lines[0].startswith("100 calls of the engine are planned: 6 for the search")
+    assert lines[1] == "Au6 · emt · runs/Au6-seed0"
+    assert lines.pop(3).startswith("the engine took")
+    assert [line.split()[0] for line in lines[2:8]] == [f"{k}/6" for k in range(1, 7)]
+    assert "expected" in lines[7]  # by then there is a model
+    assert "(search 6, checks 4, final relaxations" in first.stdout
     assert "nugget search --resume runs/Au6-seed0 --budget 12" in first.stdout
     lowest = min(energies("runs/Au6-seed0"))
     assert f"{lowest:.4f} eV" in first.stdout.split("lowest evaluated")[1].splitlines()[0]
@@ -281,6 +284,8 @@ def test_help_tells_the_true_defaults():
         "seed": config.search.seed,
         "candidates": config.search.candidates,
         "in_flight": config.search.in_flight,
+        "polish": config.search.polish,
+        "final_fmax": config.search.final_fmax,
         "forces": "yes" if config.model.use_forces else "no",
     }
     parameters = inspect.signature(search_command, eval_str=True).parameters
@@ -329,8 +334,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, number):
         env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert process.stdout is not None
-    lines = [process.stdout.readline(), process.stdout.readline()]
-    assert lines[1].split()[0] == "1/150", lines
+    lines = [process.stdout.readline() for _ in range(3)]  # plan, title, first evaluation
+    assert lines[2].split()[0] == "1/150", lines
     time.sleep(0.2)
     process.send_signal(number)
     rest = process.communicate(timeout=60)[0]

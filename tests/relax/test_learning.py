@@ -12,7 +12,12 @@ from ase.constraints import FixAtoms
 from ase.optimize import BFGS
 from example_structures import gold_cluster
 
-from nugget.relax.engine_relaxation import LearningRelaxation, QuasiNewton, relax_with_engine
+from nugget.relax.engine_relaxation import (
+    LearningRelaxation,
+    QuasiNewton,
+    _is_chosen_anew,
+    relax_with_engine,
+)
 from nugget.relax.local_surrogate import CorrectedSurrogate, PairFeatures, Point
 
 
@@ -151,3 +156,12 @@ def test_the_corrected_surrogate_passes_through_the_points_with_their_slopes() -
     for kappa in (0.0, 2.0):
         slope = (model(x + step, kappa)[0] - model(x - step, kappa)[0]) / 2e-5
         assert model(x, kappa)[1][4] == pytest.approx(slope, abs=1e-4)
+
+
+def test_hyperparameters_are_chosen_ever_less_often() -> None:
+    chosen = [number for number in range(1, 60) if _is_chosen_anew(number)]
+    assert chosen[:6] == [1, 2, 3, 4, 5, 6]
+    steps = np.diff(chosen[5:])
+    assert np.all(steps >= 2)
+    assert np.all(np.diff(steps) >= 0)
+    assert steps[-1] > 5

@@ -30,7 +30,7 @@ def test_checkpoints_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     trained = []
     train = Learner._train
     monkeypatch.setattr(
-        Learner, "_train", lambda self, atoms: (trained.append(atoms), train(self, atoms))
+        Learner, "_train", lambda self, *new: (trained.append(new), train(self, *new))
     )
     Search.resume(tmp_path / "resumed").run()
     assert len(trained) == 4  # evaluations 9 to 12, not all of them

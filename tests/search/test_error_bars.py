@@ -6,11 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.calibration import OnlineScale
+from nugget.descriptors.soap import SOAP
 from nugget.errors import NuggetError
+from nugget.gp.uncertainty import LabelNoise
+from nugget.potential.potential import Potential
 from nugget.search import Search, make_config
 from nugget.search.error_bars import REFERENCE_RMS_FORCE, ErrorBars
+from nugget.search.surrogate import with_projected
 
 
 def test_a_factor_begins_with_its_start() -> None:
@@ -71,4 +77,26 @@ def test_the_first_factor_is_the_force_left_by_the_baseline(tmp_path: Path) -> N
     assert first.predicted is not None
     assert first.std is not None
     gain = max(min(r.energy for r in records[:4]) - first.predicted, 0.0)
-    assert first.scale == pytest.approx(np.hypot(factor, gain / first.std))
+    learner = search.learner()
+    for record in records[:4]:
+        learner.learn(record)
+    std = with_projected(learner.potential, first.proposed, first.std)
+    assert std > 1.01 * first.std
+    assert first.scale * first.std == pytest.approx(np.hypot(factor * std, gain))
+
+
+def test_the_projected_process_knows_structures_far_from_all_data(tmp_path: Path) -> None:
+    """A dimer at half the bond length, where the spread of the ensemble is small."""
+    images = []
+    for distance in (2.4, 2.6, 2.9):
+        atoms = Atoms("Au2", [(0, 0, 0), (distance, 0, 0)])
+        energy, forces = 10 * (distance - 2.6) ** 2, 20 * (distance - 2.6)
+        results = {"energy": energy, "forces": np.array([[forces, 0, 0], [-forces, 0, 0]])}
+        atoms.calc = SinglePointCalculator(atoms, **results)
+        images.append(atoms)
+    uncertainty = LabelNoise(0.02, 0.1, 0.1)
+    potential = Potential(SOAP(("Au",)), uncertainty=uncertainty, domain=False).fit(images)
+    near, far = (Atoms("Au2", [(0, 0, 0), (d, 0, 0)]) for d in (2.61, 1.3))
+    inside, outside = potential.predict([near, far], forces=False).energy_uncertainty
+    assert with_projected(potential, near, inside) < 1.5 * inside
+    assert with_projected(potential, far, outside) > 3 * outside

@@ -70,7 +70,14 @@ def test_what_counts() -> None:
     made.add(record(4, "square", 2.0))  # it was predicted too low
     assert made.confidence() == Confidence(1, 0)
     made.add(record(5, "square", 0.9))  # a new best: all begins anew
-    assert made.confidence() == Confidence(0, 0)
+    assert made.confidence() == Confidence(0, 0, improving=True)
+    for k in range(6, 9):
+        made.add(record(k, "chain", 3.0, ("square", 0.9)))
+        sure = made.confidence()
+        # The star was the lowest for four evaluations, and so must be the square.
+        assert (sure.probability is None) == (k < 8)
+        assert sure.no_estimate == ("" if k == 8 else "the lowest structure was found recently")
+    assert "rediscovered" in Confidence(0, 0).no_estimate
 
 
 def test_what_was_learned_before_counts_from_the_first_evaluation() -> None:

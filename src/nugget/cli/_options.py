@@ -92,6 +92,12 @@ StopWhen = Annotated[
     float | None,
     _run(min=0.01, max=0.9999, help="Stop at this probability of having the lowest structure."),
 ]
+Polish = Annotated[
+    int | None, _run(min=0, help="Lowest structures relaxed with the engine. Default: 3.")
+]
+FinalFmax = Annotated[
+    float | None, _run(min=1e-6, help="Largest force of these relaxations, eV/Å. Default: 0.05.")
+]
 Resume = Annotated[Path | None, _run(metavar="DIR", help="Continue the run in this directory.")]
 Replay = Annotated[
     Path | None, _run(metavar="DIR", help="Repeat all proposals of a search and compare them.")

@@ -22,11 +22,13 @@ from nugget.display import counted, duration
 from nugget.errors import NuggetError
 
 if TYPE_CHECKING:
+    from nugget.search.loop import Status
     from nugget.search.search import Result, Search
     from nugget.search.search_settings import Config
 
 INTERRUPTED = 130  # exit code of shells after Ctrl-C
-_FREE = {"search.budget", "search.stop_when"}  # settings that --resume may change
+# Settings that --resume may change.
+_FREE = {"search.budget", "search.stop_when", "search.polish", "search.final_fmax"}
 _PLAIN = str.maketrans({":": "", ",": "-", " ": ""})  # names of directories
 _PHASES = 12  # rows of the table of phases, which always contains all stable ones
 
@@ -53,6 +55,8 @@ def search(
     reservoirs: opt.Reservoirs = None,
     temperature: opt.Temperature = None,
     partial_pressures: opt.PartialPressures = None,
+    polish: opt.Polish = None,
+    final_fmax: opt.FinalFmax = None,
     crystal: opt.Crystal = False,
     units: opt.Units = None,
     compositions: opt.Compositions = None,
@@ -110,7 +114,8 @@ def search(
         "engine": given(name=engine),
         "search": given(
             budget=budget, kappa=kappa, seed=seed, candidates=candidates, in_flight=in_flight,
-            stop_when=stop_when, **{key: str(Path(file).absolute()) for key, file in files.items()},
+            stop_when=stop_when, polish=polish, final_fmax=final_fmax,
+            **{key: str(Path(file).absolute()) for key, file in files.items()},
         ),
         "model": given(use_forces=forces, baseline=mean),
         "system": given(
@@ -139,9 +144,10 @@ def search(
         if target is not None or out is not None or changed.keys() - _FREE:
             raise NuggetError(
                 "--resume continues a search with the settings that it was started with; only "
-                "--budget and --stop-when can be changed."
+                "--budget, --stop-when, --polish and --final-fmax can be changed."
             )
         running = Search.resume(resume, trust)
+        running.change(given(polish=polish, final_fmax=final_fmax))
     elif target is not None or compositions is not None or vary is not None:
         config, base, name = read_settings(target, changed, trust)
         directory = out or Path("runs") / f"{name}-seed{config.search.seed}"
@@ -208,12 +214,24 @@ def follow(
     """Run and show a search; None if it was broken off during an evaluation."""
     from nugget.engines.execution import make_executor
     from nugget.report.terminal import make_view
+    from nugget.search.plan import CallPlan
 
     config, directory = search.config, search.store.directory
     total = config.search.budget if budget is None else budget
     title = f"{config.system.title} · {config.engine.name} · {directory}"
     view = None if quiet else make_view(title, total, live)
-    watch, note = (None, None) if view is None else (view.watch, view.note)
+    note = None if view is None else view.note
+    plan = CallPlan.of(config, search.problem, total)
+
+    def watch(status: Status) -> None:
+        assert view is not None
+        view.watch(status)
+        if status.evaluations == 1 and status.record is not None:
+            seconds = status.record.engine_seconds
+            view.note(plan.expected_time(seconds, config.search.in_flight))
+
+    if view is not None:
+        typer.echo(f"{plan}.")
     try:
         # The search starts local processes itself; a cluster is started here.
         where = config.execution
@@ -222,7 +240,7 @@ def follow(
             view or nullcontext(),
             graceful_stop(search.stop, note, config.search.in_flight > 1),
         ):
-            return search.run(watch, total, executor, stop_when)
+            return search.run(None if view is None else watch, total, executor, stop_when)
     except KeyboardInterrupt:
         return None
 
@@ -297,6 +315,7 @@ def show(summary: dict[str, Any], broken_off: bool) -> None:
         rows.append(("reference", "found" if summary["found"] else "not found"))
     rows.append(("failures", failure_counts(summary["failures"])))
     rows += _check_rows(summary)
+    rows.append(("engine calls", _calls(summary)))
     parts = ["surrogate", "engine"] + ["polish"] * (summary["polish_seconds"] > 0)
     rows.append(("time", ", ".join(f"{p} {duration(summary[f'{p}_seconds'])}" for p in parts)))
     facts(f"Search {summary['status']}: {summary['formula']} with {summary['engine']}", rows)
@@ -307,14 +326,21 @@ def show(summary: dict[str, Any], broken_off: bool) -> None:
     _show_next_command(summary, broken_off)
 
 
+def _calls(summary: dict[str, Any]) -> str:
+    """All calls of the engine by purpose."""
+    parts = {
+        "search": summary["evaluations"],
+        "checks": summary["check_evaluations"],
+        "final relaxations": summary["polish_evaluations"],
+    }
+    return f"{sum(parts.values())} ({', '.join(f'{name} {n}' for name, n in parts.items())})"
+
+
 def _check_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
     """The first check of the engine, and evaluations that turned out to be false."""
     rows: list[tuple[str, object]] = []
     if summary["engine_check"] is not None:
         rows.append(("engine check", summary["engine_check"]))
-    if summary["check_evaluations"]:
-        rows.append(("checks", f"{counted(summary['check_evaluations'], 'evaluation')} beyond the "
-                     "budget, single atoms included"))  # fmt: skip
     for kind, number in summary["verdicts"].items():
         rows.append(("checked results", f"{counted(number, 'evaluation')} {kind}"))
     return rows
@@ -325,7 +351,6 @@ def _phase_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
     return [
         ("stable", ", ".join(stable) or "not decided, because no phase was relaxed"),
         ("compositions", len(summary["phases"])),
-        ("final relaxation", f"{summary['polish_evaluations']} evaluations beyond the budget"),
         ("hull", " and ".join(filter(None, (summary["hull_file"], summary["hull_figure"])))),
         ("relaxed structures", summary["minima_file"]),
     ]
@@ -349,8 +374,6 @@ def _minimum_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
         count = f"{len(minima)} in {summary['minima_file']}"
         label = "next minimum" if gap >= 0 else "lower, not converged"
         rows.append((label, f"{gap:+.4f} {unit} ({count})"))
-    polish = counted(summary["polish_evaluations"], "evaluation")
-    rows.append(("final relaxation", f"{polish} beyond the budget"))
     if not best["converged"]:
         rows.append(("", "the lowest structure has not converged; continue with nugget relax"))
     return rows
@@ -368,6 +391,8 @@ def _confidence_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
         times = f"{counted(summary['met_independently'], 'time')} from independent starts"
         likely = "more than 99%" if probability > 0.99 else f"{probability:.0%}"
         rows += [("rediscovered", times), ("lowest found", f"{likely} likely")]
+    elif summary["no_estimate"]:
+        rows.append(("lowest found", f"no estimate, because {summary['no_estimate']}"))
     return rows
 
 

@@ -23,6 +23,7 @@ from nugget.relax.cell_relaxation import CellCoordinates, enthalpy_terms, strain
 from nugget.relax.local_surrogate import (
     SKIN,
     Baseline,
+    Choice,
     CorrectedSurrogate,
     PairFeatures,
     Point,
@@ -38,6 +39,7 @@ RISE = 1e-3  # eV: a smaller rise is round-off of the engine
 MAX_LABELS = 2000  # labels of the surrogate; more would cost more than they improve it
 MAX_FAILURES = 4  # in a row
 ABSURD = 50.0  # ratio of forces at a lower energy that indicates a wrong calculation
+_EACH = 6  # points up to which hyperparameters of the surrogate are chosen after each one
 GAIN = 5e-3  # eV: a minimum has converged if the surrogate predicts no larger gain
 FEW = 3  # points up to which the surrogate's predicted gain is not trusted
 PROBE = 0.15  # Å: displacement along a soft mode that tests for a saddle point
@@ -73,6 +75,18 @@ class QuasiNewton:
         along = modes.T @ self._here.gradient / np.maximum(np.abs(curvatures), 1e-6)
         step = -modes @ along
         return np.asarray(self._here.x + step * min(1.0, MAX_STEP / np.max(np.abs(step))))
+
+
+def _is_chosen_anew(number: int) -> bool:
+    """Whether the surrogate's hyperparameters are chosen with this number of points.
+
+    They are up to six points, and then each time that the number has grown by a quarter. The
+    likelihood of one choice costs as much as a fit, and a choice takes about ten of them.
+    """
+    last = min(number, _EACH)
+    while last < number:
+        last = max(last + 2, last + last // 4)
+    return last == number
 
 
 class EngineRelaxation(ABC):
@@ -138,6 +152,8 @@ class LearningRelaxation(EngineRelaxation):
         self._trial: Floats | None = None  # the next proposal, if it is chosen already
         self._probing = False  # whether it tests a soft mode
         self._newton: QuasiNewton | None = None  # once steps of the surrogate have failed
+        self._fitted: tuple[int, Surrogate | CorrectedSurrogate] | None = None  # with its number of points
+        self._choice: Choice | None = None  # of its hyperparameters
 
     def propose(self) -> Atoms:
         atoms = self.best.copy()
@@ -193,6 +209,9 @@ class LearningRelaxation(EngineRelaxation):
             if self._reach < SHORTEST:
                 self._stall(before)
         self._trial, self._probing = None, False
+        if not self.done and self._newton is None and _is_chosen_anew(len(self.points)):
+            # Here, and not when it is needed: a resumed relaxation only observes again.
+            self._choose(self._lowest or point)
         if not self.done and self._small:
             self._trial = self._lower_point(self._lowest or point) if self.probes else None
             if self._trial is None:
@@ -201,7 +220,9 @@ class LearningRelaxation(EngineRelaxation):
     def _stall(self, lowest: Point) -> None:
         """No step of the surrogate lowers the energy: continue by quasi-Newton steps, once."""
         if self._newton is None:
-            self._newton = QuasiNewton(lowest)
+            self._newton = QuasiNewton(self.points[0])
+            for point in [*self.points[1:], lowest]:
+                self._newton.learn(point)
         self._reach = FIRST
 
     def _absurd(self, point: Point, before: Point) -> bool:
@@ -279,11 +300,24 @@ class LearningRelaxation(EngineRelaxation):
         )  # fmt: skip
         return float(optimum.fun), np.asarray(optimum.x)
 
+    def _choose(self, lowest: Point) -> None:
+        """Choose the hyperparameters of the surrogate by its likelihood."""
+        if self._features.n_pairs:
+            model = self._surrogate(lowest, None)
+            self._fitted, self._choice = (len(self.points), model), model.choice
+
     def _model(self, lowest: Point) -> Surrogate | CorrectedSurrogate:
+        """The surrogate of all observations."""
+        number = len(self.points)
+        if self._fitted is None or self._fitted[0] != number:
+            self._fitted = (number, self._surrogate(lowest, self._choice))
+        return self._fitted[1]
+
+    def _surrogate(self, lowest: Point, choice: Choice | None) -> Surrogate | CorrectedSurrogate:
         points = self._training_points(lowest)
         if self._baseline is None:
-            return Surrogate(self._features, points)
-        return CorrectedSurrogate(self._features, points, self._baseline)
+            return Surrogate(self._features, points, choice)
+        return CorrectedSurrogate(self._features, points, self._baseline, choice)
 
     def _training_points(self, lowest: Point) -> list[Point]:
         """The last points, always including the lowest."""
@@ -402,4 +436,4 @@ def relax_through(
         seen(key, outcome)
         runs[key].observe(outcome.atoms if outcome.ok else None)
         if not runs[key].done:
-            waiting.append(key)
+            waiting.insert(0, key)  # those given first are finished first

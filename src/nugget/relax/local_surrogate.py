@@ -220,15 +220,21 @@ class Surrogate:
     labelled point, so that E + κσ curves upwards where the curvature is unknown.
     """
 
-    def __init__(self, features: PairFeatures, points: Sequence[Point]) -> None:
+    def __init__(
+        self, features: PairFeatures, points: Sequence[Point], choice: Choice | None = None
+    ) -> None:
+        """Fit with this `choice` of l and ρ; None: that of the largest marginal likelihood."""
         self.features = features
         self._data = _Data.of(features, points)
-        self.choice = self._climb(FIRST_CHOICE)
+        shared = self._data.phi @ self._data.phi.T
+        if choice is not None and np.isfinite(self._fit(choice, shared)):
+            self.choice = choice
+            self._keep(choice, self._state)
+        else:
+            self.choice = self._climb(FIRST_CHOICE, shared)
 
-    def _climb(self, choice: Choice) -> Choice:
+    def _climb(self, choice: Choice, shared: Floats) -> Choice:
         """Move to neighbours of (l, ρ) while the marginal likelihood increases."""
-        phi = self._data.phi
-        shared = phi @ phi.T
         tried: dict[Choice, float] = {}
         best = -np.inf
         while True:

@@ -183,6 +183,7 @@ def search_summary(search: Search, result: Result | None) -> dict[str, Any]:
         "met_independently": confidence.met,
         "lower_predicted": confidence.lower,
         "probability_lowest_found": confidence.probability,
+        "no_estimate": confidence.no_estimate if search.problem.counts_rediscoveries else "",
         "engine_check": None if report is None else str(report),
         "check_evaluations": sum(check.evaluations for check in checks),
         "verdicts": dict(Counter(check.kind.value for check in checks if check.remarkable)),

@@ -37,6 +37,7 @@ def write_checkpoint(directory: Path, learner: Learner) -> None:
         "records": len(learner.records),
         "verdicts": learner.verdicts,
         "start": learner.bars.online.start,
+        "training": learner.training_up_to(len(learner.records)).digest(),
     }
     write_sealed(directory / STATE, state)
 
@@ -48,22 +49,15 @@ def restore_checkpoint(directory: Path, learner: Learner) -> int:
         count, start = int(state["records"]), float(state["start"])
         if count > len(learner.records) or state["verdicts"] != learner.verdicts:
             return 0
+        if state["training"] != learner.training_up_to(count).digest():
+            return 0
         potential = Potential.load(directory / MODEL)
         with np.load(directory / ROWS, allow_pickle=False) as rows:
             arrays = {name: rows[name] for name in rows.files}
         potential.set_regression(potential.fitted.regression.with_update_state(arrays))
     except (OSError, NuggetError, KeyError, TypeError, ValueError, BadZipFile):
         return 0
-    known = learner.labelled_up_to(count)
-    training = potential.fitted.training
-    if potential.fitted.lean or len(training.batch) != len(known):
-        return 0
-    energies = np.array([float(atoms.calc.results["energy"]) for atoms in known])
-    positions = np.concatenate([atoms.positions for atoms in known])
-    if not (
-        np.array_equal(training.energy, energies)
-        and np.array_equal(training.batch.positions, positions)
-    ):
+    if potential.fitted.lean:
         return 0
     learner.restore(potential, count, start)
     return count

@@ -38,7 +38,7 @@ from nugget.search.acquisition import (
 from nugget.search.error_bars import ErrorBars
 from nugget.search.knowledge import START, Knowledge
 from nugget.search.parents import choose_parents
-from nugget.search.record import Check, Proposal, Purpose, Record, amended
+from nugget.search.record import Check, Proposal, Purpose, Record, amended, energy_of
 from nugget.search.search_settings import Config, SearchConfig
 from nugget.search.stop import RediscoveryCounter, write_draws
 from nugget.search.surrogate import (
@@ -48,7 +48,9 @@ from nugget.search.surrogate import (
     learns_stress,
     length_is_due,
     make_potential,
+    with_projected,
 )
+from nugget.search.training_labels import TrainingSet, failures_before, teaches
 from nugget.search.walkers import MAX_HOPS, Walk, Walkers, walk_always
 from nugget.structures.geometry import radii_of
 from nugget.systems.base import System
@@ -118,10 +120,12 @@ class Learner:
         self.mixer = _make_mixer(search, problem)
         if search.acquisition != "auto":
             make_acquisition(search, search.acquisition)  # reports wrong options at once
+        self._informed: tuple[int, System] | None = None  # with the number of evaluations
         self._acquisition: Acquisition | None = None  # "auto" depends on the fitted model
         self._potential = make_potential(config.model, problem, search.seed, knowledge.directory)
         self.baseline = knowing(self._potential.prior)
-        self._bars = ErrorBars(search.calibrate, problem.several_sizes)
+        self._rules = search.rules
+        self._bars = ErrorBars(search.calibrate, problem.several_sizes and not self._rules)
         self._untrained: list[tuple[Record, float]] = []  # with the best value before each
         self.verdicts = 0  # applied by `amend`
         self.known, self._failed = self.goal.memory(), self.goal.memory()
@@ -135,8 +139,9 @@ class Learner:
         for record in self.learned:
             self.known.add(record.atoms, record.energy)
             self.goal = self.goal.informed(record.atoms, record.energy)
-        self._labelled = [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]
-        if self._labelled:
+        labelled = [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]
+        self._training = TrainingSet(self.goal, not self._rules, labelled)
+        if labelled:
             self._fit()
 
     def amend(self, verdicts: Sequence[Check]) -> None:
@@ -195,6 +200,8 @@ class Learner:
         if not record.ok:
             # One failure may be accidental; after a second one the structure is not tried again.
             (self.known if record.atoms in self._failed else self._failed).add(record.atoms)
+            if teaches(record, failures_before(self.records)):
+                self._untrained.append((record, best))
             return
         self.known.add(record.atoms, record.energy)
         self.goal = self.goal.informed(record.atoms, record.energy)
@@ -227,46 +234,69 @@ class Learner:
         has_members = potential.fitted.uncertainty.has_members
         self._acquisition = choose_acquisition(self.config.search, has_members)
         while self._untrained and self._untrained[0][0].iteration < count:
-            record, best = self._untrained.pop(0)
-            self._calibrate(record, best)
-            if has_value(self.baseline, record.atoms):
-                self._labelled.append(record.atoms)
+            self._take(*self._untrained.pop(0))
 
-    def labelled_up_to(self, count: int) -> list[Atoms]:
+    def training_up_to(self, count: int) -> TrainingSet:
         """The training set after the first `count` evaluations."""
-        images = [record.atoms for record, _ in self._untrained if record.iteration < count]
-        return [*self._labelled, *(one for one in images if has_value(self.baseline, one))]
+        other = copy(self)
+        other._training, other._untrained = self._training.copy(), list(self._untrained)
+        while other._untrained and other._untrained[0][0].iteration < count:
+            other._take(*other._untrained.pop(0))
+        return other._training
 
-    def _calibrate(self, record: Record, best: float) -> None:
-        if record.predicted is not None and record.std:
-            self._bars = self._bars.updated(record.predicted, record.std, record.energy, best)
+    def _take(self, record: Record, best: float) -> Atoms | None:
+        """Add a record to the calibration and to the training set; its labels, if it has any."""
+        if not has_value(self.baseline, record.atoms):
+            self._calibrate(record, best)
+            return None
+        if not record.ok:
+            earlier = self.records[: record.iteration + 1]
+            return self._training.reject(record, failures_before(earlier))
+        labelled = self._training.add(record.atoms)
+        self._calibrate(record, best, energy_of(labelled))
+        return labelled
+
+    def _calibrate(self, record: Record, best: float, energy: float | None = None) -> None:
+        """Compare a prediction with the label that the model learns."""
+        if record.ok and record.predicted is not None and record.std:
+            energy = record.energy if energy is None else energy
+            bar = record.scale * record.std if self._rules else None
+            self._bars = self._bars.updated(record.predicted, record.std, energy, best, bar)
+
+    def _displayed(self, atoms: Atoms, energy: float, std: float) -> float:
+        """The factor that turns σ of a prediction into its error bar."""
+        if not self._rules:
+            return self.bars.displayed(energy, std, self.best_energy)
+        if not std > 0:
+            return self.bars.scale
+        total = with_projected(self.potential, atoms, std)
+        value, share = self.goal.value(atoms, energy), self.goal.stds([atoms], np.array([total]))[0]
+        return self.bars.displayed(value, float(share), self.best_energy) * total / std
 
     def _catch_up(self) -> None:
         """Train on all evaluations, one after the other; a search at its end never needs this."""
         while self._untrained:
             record, best = self._untrained.pop(0)
-            self._calibrate(record, best)
-            if has_value(self.baseline, record.atoms):
-                self._train(record.atoms)
+            if (labelled := self._take(record, best)) is not None:
+                self._train(labelled, record.ok)
 
     def _credit(self, record: Record, success: float) -> None:
         if record.generator in self.mixer.generators:
             self.mixer.credit(record.generator, success)
 
-    def _train(self, atoms: Atoms) -> None:
-        """Add a labelled structure to the training set; update the surrogate or fit it anew."""
-        self._labelled.append(atoms)
-        due = length_is_due(self.config, len(self._labelled))
-        potential = self._potential
+    def _train(self, atoms: Atoms, evaluated: bool) -> None:
+        """Learn the last structure of the training set; update the surrogate or fit it anew."""
+        count, potential = len(self._training), self._potential
+        due = evaluated and length_is_due(self.config, count)
         if potential.is_fitted and not due:
             stress = learns_stress(self.config.model, [atoms], self.problem.variable_cell)
             potential.update([atoms], use_stress=stress)
-        elif potential.is_fitted or len(self._labelled) >= self.config.search.initial:
+        elif evaluated and (potential.is_fitted or count >= self.config.search.initial):
             self._fit()
 
     def _fit(self) -> None:
         potential, first = self._potential, not self._potential.is_fitted
-        fit(potential, self.config.model, list(self._labelled), self.problem.variable_cell)
+        fit(potential, self.config.model, self._training.images(), self.problem.variable_cell)
         if first:
             self._bars = self._bars.initialised(potential)
             has_members = potential.fitted.uncertainty.has_members
@@ -307,15 +337,15 @@ class Learner:
         """
         if ordinal < len(self.start):
             return Proposal(self.start[ordinal].copy(), START)
-        if not pending:
-            return self._propose(ordinal)
-        proposal = self._with_pending(pending)._propose(ordinal)
+        proposal = (self._with_pending(pending) if pending else self)._propose(ordinal)
         if proposal is None or proposal.predicted is None:
             return proposal
-        # Records hold the prediction of the data alone. The σ of a kriging believer is too small.
-        energy, std = self.predict([proposal.atoms])
-        mean, sigma = float(energy[0]), float(std[0])
-        scale = self.bars.displayed(mean, sigma, self.best_energy)
+        mean, sigma = proposal.predicted, proposal.std or 0.0
+        if pending:
+            # Records hold the prediction of the data alone. A kriging believer's σ is too small.
+            energy, std = self.predict([proposal.atoms])
+            mean, sigma = float(energy[0]), float(std[0])
+        scale = self._displayed(proposal.atoms, mean, sigma)
         return replace(proposal, predicted=mean, std=sigma, scale=scale)
 
     def _with_pending(self, pending: Sequence[Atoms]) -> Learner:
@@ -397,8 +427,13 @@ class Learner:
 
     def _informed_problem(self) -> System:
         """The problem with volumes and distances estimated from the evaluations."""
+        if not (self._rules or self.problem.variable_cell):
+            return self.problem
         known = self.all_known
-        return self.problem.updated([r.atoms for r in known], [r.energy for r in known])
+        if self._informed is None or self._informed[0] != len(known):
+            updated = self.problem.updated([r.atoms for r in known], [r.energy for r in known])
+            self._informed = (len(known), updated)
+        return self._informed[1]
 
     @property
     def under_way(self) -> list[Atoms]:
@@ -464,7 +499,6 @@ class Learner:
                     generator=str(pool[k].info["generator"]),
                     predicted=mean,
                     std=sigma,
-                    scale=self.bars.displayed(mean, sigma, self.best_energy),
                     kappa=self.acquisition.kappa_at(self.context),
                     acquisition=float(scores[k]),
                     purpose=purpose,

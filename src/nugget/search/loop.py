@@ -26,6 +26,7 @@ from nugget.search.phase_diagram import (
     stable_starts,
     write_diagram,
 )
+from nugget.search.plan import CallPlan
 from nugget.search.polish import (
     Minimum,
     Phase,
@@ -115,10 +116,8 @@ def plausibility_check(
     def predict(atoms: Atoms) -> tuple[float, float] | None:
         if not learner.potential.is_fitted:
             return None
-        prediction = learner.potential.predict([atoms], forces=False)
-        assert prediction.energy_uncertainty is not None
-        std = learner.bars.acquisition_scale * float(prediction.energy_uncertainty[0])
-        return float(prediction.energy[0]), std
+        energy, std = learner.predict([atoms])
+        return float(energy[0]), learner.bars.acquisition_scale * float(std[0])
 
     return PlausibilityCheck(earlier, predict, isolated)
 
@@ -217,10 +216,12 @@ class Run:
         """Run the search and return how it ended. The end is always written to the directory."""
         self.store.keep_end(None)
         self.checker = Checker(self.store, self.config, self.learner, executor)
+        self.plan = CallPlan.of(self.config, self.learner.problem, self.budget)
         self.polisher = Polisher(
             self.store, self.config, executor, self.stopping, lambda _: self._show(None),
-            self.checker.isolated,
+            self.checker.isolated, self.plan.polish or np.inf,
         )  # fmt: skip
+        self.store.log(str(self.plan))
         try:
             stop = self._until_the_end(executor)
             if stop.status in (EndStatus.FINISHED, EndStatus.FOUND):
@@ -366,6 +367,9 @@ class Run:
                 return self._stop(before, reached) or NOTHING_NEW
             record = self._next(queue)
             self._report(record)
+            if record.iteration == 0:
+                seconds = record.engine_seconds
+                self.store.log(self.plan.expected_time(seconds, self.config.search.in_flight))
             reached = self._is_reference(record)
             self._show(record, reached)
 

@@ -1,8 +1,9 @@
 """Final relaxations: the lowest distinct structures of a search are relaxed with the engine.
 
 The evaluations of final relaxations are rows of their own kind in the database. The search does not
-learn from them, and they do not count towards its budget. An interrupted relaxation continues from
-them. For a search over compositions, the convex hull is written as well.
+learn from them, and they have a limit of their own (`search.polish_calls`), which the lowest
+structure may use first. An interrupted relaxation continues from them. For a search over
+compositions, the convex hull is written as well.
 """
 
 from __future__ import annotations
@@ -32,9 +33,6 @@ from nugget.structures.identity import conventional
 from nugget.structures.symmetry import point_group, space_group_of
 from nugget.systems.goal import SAME, Goal, Hull, LowestEnergy
 from nugget.systems.system_settings import kind_of, make_goal
-
-FMAX = 0.05  # eV/Å
-
 
 MAX_EVALUATIONS = 150  # of one structure
 
@@ -90,12 +88,14 @@ class Polisher:
         stopping: Callable[[], bool] = lambda: False,
         watch: Callable[[PolishStep], None] = lambda step: None,
         isolated: Callable[[], Mapping[int, float]] = dict,
+        calls: float = np.inf,
     ) -> None:
         self.store, self.executor, self.stopping, self.watch = store, executor, stopping, watch
         self.isolated = isolated  # energies of isolated atoms
         self.engine = config.engine.model_copy(update={"relax_steps": 0})
         self.system, self.goal = config.system, make_goal(config.system)
-        self.width = config.search.in_flight
+        self.width, self.fmax = config.search.in_flight, config.search.final_fmax
+        self.calls = calls  # the most evaluations of all relaxations together
         self.steps = store.polish_steps()
         self.interrupted = False  # were relaxations of the last call left unfinished?
 
@@ -115,16 +115,20 @@ class Polisher:
                 directory=self.store.directory,
                 judge=self._plausibility_check(records),
             ) as queue:
-                relax_through(queue, runs, seen, self.stopping)
+                relax_through(queue, runs, seen, lambda: self._is_full(len(queue)))
         self.interrupted = any(not run.done for run in runs.values())
         for start, run in runs.items():
             self.store.log(f"polish of evaluation {start}: {run.result().reason}")
         return [run.result() for run in runs.values()]
 
+    def _is_full(self, in_flight: int) -> bool:
+        """Are no further evaluations to be submitted?"""
+        return self.stopping() or len(self.steps) + in_flight >= self.calls
+
     def _begun(self, record: Record) -> EngineRelaxation:
         """The relaxation of an evaluated structure, advanced by its earlier steps."""
         run = kind_of(self.system).engine_relaxation(
-            self.system, record.atoms, FMAX, MAX_EVALUATIONS, PROBES
+            self.system, record.atoms, self.fmax, MAX_EVALUATIONS, PROBES
         )
         if "forces" in record.atoms.calc.results:  # what was learned before may have none
             run.observe(record.atoms)

@@ -7,10 +7,11 @@ needs no engine, because the database holds all results and the order of their c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase import Atoms
@@ -36,7 +37,7 @@ from nugget.search.prepare import (
 )
 from nugget.search.record import UNFINISHED, Check, End, EndStatus, Proposal, Record
 from nugget.search.reference_energies import require_references, with_reference_energies
-from nugget.search.search_settings import Config, with_width
+from nugget.search.search_settings import FREE, Config, SearchConfig, with_width
 from nugget.search.stop import Confidence
 from nugget.search.store import Store
 from nugget.search.surrogate import baseline_code
@@ -155,6 +156,13 @@ class Search(Shown):
         """The data that the search had before its first evaluation."""
         return read_knowledge(self.config, self.problem, self.store.directory)
 
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """Give settings of [search] on which no proposal depends other values, for this run."""
+        if wrong := [name for name in settings if name not in FREE["search"]]:
+            raise NuggetError(f"search.{wrong[0]} cannot be changed after a search has begun.")
+        section = SearchConfig.model_validate({**self.config.search.model_dump(), **settings})
+        self.config = self.config.model_copy(update={"search": section})
+
     def stop(self) -> None:
         """Finish the evaluations in flight, then return."""
         self._stop = True
@@ -170,7 +178,7 @@ class Search(Shown):
 
         The rules are the budget, a reference structure, the probability `stop_when` that the
         lowest structure is found, failures in a row, and a call of `stop`. Finally
-        `search.polish` structures are relaxed with the engine, outside the budget.
+        `search.polish` structures are relaxed with the engine (see `plan` for the calls).
 
         `search.in_flight` evaluations run at a time, in processes of this machine or in
         `executor`. When the reference is found, evaluations in flight are broken off; they stay

@@ -138,6 +138,11 @@ class ModelConfig(Section):
         return kept
 
 
+#: The present version of the rules by which proposals are made. Version 0 is that of run
+#: directories that do not name one; there, the search learns nothing from rejected results.
+RULES = 1
+
+
 class SearchConfig(Section):
     """The search itself."""
 
@@ -208,6 +213,22 @@ class SearchConfig(Section):
     )
     polish: int = Field(
         3, ge=0, description="lowest structures relaxed with the engine at the end; 0: none"
+    )
+    polish_calls: int | None = Field(
+        None,
+        ge=1,
+        description="most evaluations for these final relaxations; none: as many as the budget, "
+        "and at least 30 for each structure",
+    )
+    final_fmax: float = Field(
+        0.05, gt=0, description="largest force at which a final relaxation ends, eV/Å"
+    )
+
+    rules: int = Field(
+        RULES,
+        ge=0,
+        le=RULES,
+        description="version of the rules for proposals; a search keeps the one it began with",
     )
 
     @model_validator(mode="after")
@@ -324,10 +345,10 @@ def make_config(settings: dict[str, Any], origin: str = "the settings") -> Confi
         raise NuggetError(f"{origin}: " + "; ".join(lines)) from None
 
 
-# Settings that may change when a search is resumed, because no proposal depends on them.
-_FREE = {
+#: Settings that may change when a search is resumed, because no proposal depends on them.
+FREE = {
     "engine": {"time_limit", "retries", "max_failures", "scratch", "keep_scratch", "verify"},
-    "search": {"budget", "polish", "stop_when"},
+    "search": {"budget", "polish", "polish_calls", "final_fmax", "stop_when"},
 }
 
 
@@ -343,12 +364,20 @@ def changed_settings(now: Config, then: Config) -> list[str]:
         f"{section}.{key} is {value!r} and was {b[section].get(key)!r}"
         for section, values in a.items()
         for key, value in values.items()
-        if differs(section, key, value, b[section].get(key)) and key not in _FREE.get(section, ())
+        if differs(section, key, value, b[section].get(key)) and key not in FREE.get(section, ())
     ]
 
 
-def read_config(path: Path) -> Config:
-    """Settings from a TOML file, which must at least name a system."""
+def stored_config(settings: dict[str, Any], origin: str) -> Config:
+    """The settings of a run directory; those of earlier versions name no rules."""
+    search = settings.get("search", {})
+    if isinstance(search, dict):
+        settings = {**settings, "search": {"rules": 0, **search}}
+    return make_config(settings, origin)
+
+
+def read_config(path: Path, stored: bool = False) -> Config:
+    """Settings from a TOML file, which must at least name a system; `stored`: a run directory's."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -361,7 +390,7 @@ def read_config(path: Path) -> Config:
         raise NuggetError(
             f'{path} holds {what}: name the system, as formula = "Au20" below [system].'
         )
-    return make_config(settings, str(path))
+    return (stored_config if stored else make_config)(settings, str(path))
 
 
 def sections_of(option: str) -> list[str]:

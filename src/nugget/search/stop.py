@@ -12,7 +12,9 @@ likely before (Laplace's rule of succession, the Bayesian form of Good and Turin
 unseen mass), the next such draw reaches the lowest one with probability (k + 1)/(k + u + 2). This
 is the estimate. It assumes that a lower structure, if there is one, is reached by draws about as
 easily as the lowest one, and that the model predicts it to be lower. A narrow funnel, or a
-structure whose predicted energy is far too high, breaks this assumption.
+structure whose predicted energy is far too high, breaks this assumption. There is no estimate while
+the search is still improving: the lowest graph must have been known for a third of all evaluations,
+and for longer than any earlier one remained the lowest.
 
 **The rules.** `stopping_rules` lists them in order of precedence; the first that applies decides
 how the run ends. A new rule is one more class with a method `check` and one more entry of the list.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from ase import Atoms
@@ -39,11 +42,21 @@ class Confidence:
 
     met: int  # k, independent rediscoveries
     lower: int  # u
+    improving: bool = False  # was the lowest structure found only recently?
 
     @property
     def probability(self) -> float | None:
-        """The estimate; None before the first rediscovery."""
-        return (self.met + 1) / (self.met + self.lower + 2) if self.met else None
+        """The estimate; None before the first rediscovery and while the search improves."""
+        if self.improving or not self.met:
+            return None
+        return (self.met + 1) / (self.met + self.lower + 2)
+
+    @property
+    def no_estimate(self) -> str:
+        """Why there is no estimate; empty if there is one."""
+        if self.improving:
+            return "the lowest structure was found recently"
+        return "" if self.met else "it was not rediscovered from independent starts"
 
 
 def short_key(atoms: Atoms) -> str:
@@ -70,6 +83,7 @@ class RediscoveryCounter:
         self.keys: dict[str, int] = {}  # first evaluation of each graph; −1: before the search
         self.records: list[Record] = []
         self._best: tuple[float, str] | None = None
+        self._improved: list[int] = []  # evaluations with a new lowest graph
         for record in learned:
             self._see(record, -1)
 
@@ -91,6 +105,8 @@ class RediscoveryCounter:
         key = short_key(record.atoms)
         self.keys.setdefault(key, when)
         if self._best is None or record.energy < self._best[0]:
+            if self._best is None or key != self._best[1]:
+                self._improved.append(max(when, 0))
             self._best = record.energy, key
 
     def confidence(self) -> Confidence:
@@ -107,7 +123,13 @@ class RediscoveryCounter:
                     rediscovered += 1
                 elif key not in self.keys and float(predicted) < energy:
                     lower.add(key)
-        return Confidence(rediscovered, len(lower))
+        return Confidence(rediscovered, len(lower), self._improving())
+
+    def _improving(self) -> bool:
+        """Was the lowest graph found in the last third, or after a longer wait than the last?"""
+        times, end = self._improved, len(self.records)
+        longest = max((b - a for a, b in pairwise(times)), default=0)
+        return end - times[-1] < max(end / 3, longest)
 
 
 @dataclass(frozen=True)

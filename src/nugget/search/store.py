@@ -38,8 +38,8 @@ from nugget.search.record import (
 from nugget.search.search_settings import (
     Config,
     changed_settings,
-    make_config,
     read_config,
+    stored_config,
     write_config,
 )
 from nugget.storage.database import Database, Row
@@ -108,11 +108,11 @@ class Reader:
         """The settings; from the database if their file is missing."""
         file = self.directory / SETTINGS
         if file.exists():
-            return read_config(file)
+            return read_config(file, stored=True)
         settings = self._database.metadata().get("settings")
         if not isinstance(settings, dict):
             raise NuggetError(f"{self.directory} holds no settings ({SETTINGS} is missing).")
-        return make_config(settings, str(self.directory / DATABASE))
+        return stored_config(settings, str(self.directory / DATABASE))
 
     def versions(self) -> dict[str, str]:
         """Versions of the programs that began the search; empty if they were not recorded."""
@@ -263,11 +263,11 @@ class Store(Reader):
             raise NuggetError(f"{directory} holds no complete search ({missing} is missing).")
         repair = database.exists() and not settings.exists()
         if repair and (then := Database(database).metadata().get("settings")):
-            write_atomically(settings, write_config(make_config(then, str(database))))
+            write_atomically(settings, write_config(stored_config(then, str(database))))
         if not settings.exists():
             raise NuggetError(f"{directory} holds no search ({SETTINGS} is missing).")
         if not database.exists():  # killed before the first evaluation
-            Database.create(database, {"settings": read_config(settings).model_dump()})
+            Database.create(database, {"settings": read_config(settings, stored=True).model_dump()})
         return cls(directory, read_only)
 
     def config(self) -> Config:
@@ -282,10 +282,10 @@ class Store(Reader):
                     f"{path} is missing or was changed after the search had begun; bring it back "
                     "from a copy, or start another search."
                 )
-        original = None if then is None else make_config(then, str(file.with_name(DATABASE)))
+        original = None if then is None else stored_config(then, str(file.with_name(DATABASE)))
         again = f"remove {file}, and the next --resume restores it from {DATABASE}"
         try:
-            config = read_config(file)
+            config = read_config(file, stored=True)
         except NuggetError as error:
             raise NuggetError(f"{error} To repair it, {again}." if then else str(error)) from None
         wrong = [] if original is None else changed_settings(config, original)

@@ -25,10 +25,17 @@ from nugget.structures.geometry import (
     volume_per_atom,
 )
 from nugget.structures.regions import CellLimits
-from nugget.systems.crystal import HIGHEST, LEARNED, LOWEST, Crystal, CrystalKind, learned_ratio
+from nugget.systems.crystal import (
+    HIGHEST,
+    LEARNED,
+    LOWEST,
+    Crystal,
+    CrystalKind,
+    closest_ratios,
+)
 from nugget.systems.goal import AboveHull, Goal, Hull, Shares, shares_of
 from nugget.systems.system_settings import SystemConfig
-from nugget.systems.validity import elements_of
+from nugget.systems.validity import elements_of, learned_ratio
 
 #: The largest number of compositions that one search can cover.
 MOST = 500
@@ -150,7 +157,7 @@ class Compositions(Crystal):
         bounded = np.clip(fitted, LOWEST * guess, HIGHEST * guess)
         return replace(
             self, volumes=tuple(bounded.tolist()),
-            min_ratio=learned_ratio(images, np.array(values), self.min_ratio),
+            min_ratio=learned_ratio(closest_ratios(images), np.array(values), self.min_ratio),
         )  # fmt: skip
 
     @cached_property

@@ -31,7 +31,7 @@ from nugget.structures.regions import CellLimits
 from nugget.systems.base import Failure, RelaxationSurface, System
 from nugget.systems.goal import Goal, LowestEnthalpy
 from nugget.systems.system_settings import SystemConfig, SystemKind
-from nugget.systems.validity import count_atoms
+from nugget.systems.validity import count_atoms, learned_ratio
 
 #: First guess of the share of space that spheres of covalent radii fill: 0.3 in silicon, 0.6 in
 #: gold.
@@ -42,11 +42,6 @@ LOWEST, HIGHEST = 0.3, 3.0
 
 #: Spread of ln(volume) of new candidates, before and after the first evaluations.
 GUESSED, LEARNED = 0.3, 0.1
-
-#: A crystal this far above the lowest (eV/atom) counts against its shortest distance; candidates
-#: must then keep atoms apart by this factor more, but not beyond this share of the shortest
-#: distance in the lowest third of the crystals.
-BAD, APART, NEARLY = 1.0, 1.03, 0.9
 
 #: Weights of the generators of a crystal search.
 CRYSTAL_GENERATORS: dict[str, float] = {
@@ -59,22 +54,12 @@ CRYSTAL_GENERATORS: dict[str, float] = {
 }
 
 
-def learned_ratio(images: Sequence[Atoms], values: Floats, least: float) -> float:
-    """The shortest distance that evaluations leave open, in units of the sum of two radii.
-
-    Some models predict low energies where atoms are too close. If all evaluated crystals with such
-    short distances have high energies, candidates with them are no longer valid.
-    """
-    closest = np.array([
+def closest_ratios(images: Sequence[Atoms]) -> Floats:
+    """The shortest distance of each crystal, in units of the sum of two covalent radii."""
+    return np.array([
         closest_ratio(a.get_scaled_positions(), radii_of(a.numbers), np.asarray(a.cell.array))
         for a in images
     ])  # fmt: skip
-    fine = values <= values.min() + BAD
-    low = values <= np.quantile(values, 1 / 3)
-    bad = closest[(closest < closest[fine].min()) & ~fine]
-    if not len(bad):
-        return least
-    return max(least, min(APART * float(bad.max()), NEARLY * float(closest[low].min())))
 
 
 @dataclass(frozen=True)
@@ -176,7 +161,7 @@ class Crystal(System):
             return self
         return replace(
             self, volume=float(np.exp(np.mean(np.log(volumes)))), spread=LEARNED,
-            min_ratio=learned_ratio(images, np.array(values), self.min_ratio),
+            min_ratio=learned_ratio(closest_ratios(images), np.array(values), self.min_ratio),
         )  # fmt: skip
 
     def draw_units(self, rng: np.random.Generator) -> int:

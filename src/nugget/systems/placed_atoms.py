@@ -7,7 +7,7 @@ only, so that one class, `PlacedAtoms`, covers them. The kinds that settings nam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,8 +23,10 @@ from nugget.numerics.arrays import Bools, Floats, Ints
 from nugget.registry import registered
 from nugget.relax.relaxation import BatchSurface, PlainSurface, Springs, relax
 from nugget.settings import resolve_path
+from nugget.structures.batch import as_batch
 from nugget.structures.geometry import CONNECTED, radii_of
 from nugget.structures.io import read_images
+from nugget.structures.neighbours import find_pairs
 from nugget.structures.regions import Box, Confinement, Sphere
 from nugget.systems.base import Failure, RelaxationSurface, System
 from nugget.systems.molecules import Rules, Unit, units_of
@@ -40,11 +42,13 @@ from nugget.systems.validity import (
     coordination,
     first_fit,
     lattice,
+    learned_ratio,
     symbols_of,
 )
 
 _FAULTS = {TOO_CLOSE: "two atoms are too close", DISCONNECTED: "the structure is not connected"}
 _SAME = 0.01  # Å; cells and fixed atoms that agree within this are the same
+_WIDEST = 0.9  # a learned shortest distance stays below this share of a bond's largest length
 _RUNAWAY = 10.0  # Å; a candidate with an atom that moves farther has failed
 
 
@@ -237,6 +241,23 @@ class PlacedAtoms(System):
     def _atoms_fault(self, x: Floats) -> str | None:
         limits = (self.min_ratio, self.bond_ratio)
         return _FAULTS.get(check(x, self.radii, self.n_fixed, *self._cell, *limits))
+
+    def updated(self, images: Sequence[Atoms], energies: Sequence[float]) -> PlacedAtoms:
+        """With the shortest distance that evaluations leave open; molecules have rules instead."""
+        if self.units or not images:
+            return self
+        values = np.array(energies) / [len(atoms) for atoms in images]
+        closest = np.array([self._closest(atoms) for atoms in images])
+        ratio = min(learned_ratio(closest, values, self.min_ratio), _WIDEST * self.bond_ratio)
+        return self if ratio <= self.min_ratio else replace(self, min_ratio=ratio)
+
+    def _closest(self, atoms: Atoms) -> float:
+        """The shortest distance of a placed atom, in units of the sum of two covalent radii."""
+        batch = as_batch([atoms])
+        pairs = find_pairs(batch, 2 * self.bond_ratio * float(self.radii.max()))
+        placed = (pairs.i >= self.n_fixed) | (pairs.j >= self.n_fixed)
+        ratios = pairs.distances(batch) / (self.radii[pairs.i] + self.radii[pairs.j])
+        return float(np.min(ratios[placed], initial=np.inf))
 
     def build(self, x: Floats, **info: str) -> Atoms | Failure:
         """The structure with these positions if it is valid; see `assemble`."""

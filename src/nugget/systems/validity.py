@@ -92,6 +92,27 @@ def check_volume(volume: float, radii: Floats) -> None:
         )
 
 
+#: A structure this far above the lowest (eV/atom) counts against its shortest distance; candidates
+#: must then keep atoms apart by this factor more, but not beyond this share of the shortest
+#: distance in the lowest third of the structures.
+BAD, APART, NEARLY = 1.0, 1.03, 0.9
+
+
+def learned_ratio(closest: Floats, values: Floats, least: float) -> float:
+    """The shortest distance that evaluations leave open, in units of the sum of two radii.
+
+    Some models predict low energies where atoms are too close. If all evaluated structures with
+    such short distances (`closest`) have high energies (`values`, eV/atom), candidates with them
+    are no longer valid.
+    """
+    fine = values <= values.min() + BAD
+    low = values <= np.quantile(values, 1 / 3)
+    bad = closest[(closest < closest[fine].min()) & ~fine]
+    if not len(bad):
+        return least
+    return max(least, min(APART * float(bad.max()), NEARLY * float(closest[low].min())))
+
+
 # Compiled checks of distances and connectivity, periodic images included.
 
 OK, TOO_CLOSE, DISCONNECTED = range(3)
