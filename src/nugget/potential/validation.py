@@ -381,16 +381,17 @@ def calibrate_components(
 
 
 def calibrate_groups(potential: Potential, images: Sequence[Atoms], key: str) -> dict[str, float]:
-    """A factor on σ of energies for each group of structures, by a key of `atoms.info`.
+    """The rms of error/σ of energies of each group of structures, by a key of `atoms.info`.
 
+    It becomes a factor on σ of the group.
     `with_group_factors` applies them to predictions of structures that carry the same key. Groups
     of fewer than five structures keep the factor 1.
     """
     potential.calibration = {**(potential.calibration or {}), "by": None}
     energies = residuals(potential, images)
-    scores = np.abs(energies.y_true - energies.y_pred) / energies.y_std
+    squares = ((energies.y_true - energies.y_pred) / energies.y_std) ** 2
     groups = {name: own for name, own in grouped_by(images, key).items() if len(own) >= FEWEST}
-    factors = {name: balance(scores[own]) for name, own in groups.items()}
+    factors = {name: float(np.sqrt(squares[own].mean())) for name, own in groups.items()}
     if not factors:
         raise NuggetError(f"No group by {key!r} has {FEWEST} structures; give larger groups.")
     potential.calibration["by"] = {"key": key, "factors": factors}
