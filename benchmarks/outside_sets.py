@@ -303,8 +303,8 @@ SETS: dict[str, Callable[[Path], Sets]] = {
     "Ni": partial(zuo, "Ni"),
     "gold": gold_clusters,
     "Tersoff Si": tersoff_silicon,
-    "EMT Pd": partial(emt_crystals, ("Pd",), 2901),
-    "EMT Ni-Pt": partial(emt_crystals, ("Ni", "Pt"), 2902),
+    "EMT Pd": partial(emt_crystals, ("Pd",), 2911),
+    "EMT Ni-Pt": partial(emt_crystals, ("Ni", "Pt"), 2912),
 }
 
 TUNING = ("Li", "Cu", "Ni", "EMT Cu-Al")

@@ -23,8 +23,9 @@ UNKNOWN = 3.0
 # Distance at which the near term saturates, e-folds of density.
 NEAR_RANGE = 0.3
 
-# A neighbour counts fully up to this share of the range of coordination, and not at all beyond it.
-FULL = 2.0 / 3.0
+# A neighbour counts fully up to this share of the range of coordination, or up to this share of a
+# shorter cutoff.
+FULL, FULL_AT_MOST = 2.0 / 3.0, 0.95
 
 # Missing neighbours below which σ_out grows with their square, and number at which it saturates.
 FEW_MISSING, MANY_MISSING = 0.2, 4.0
@@ -48,9 +49,9 @@ class References(NamedTuple):
 
 
 @njit(inline="always")
-def _counts(r: float, end: float) -> tuple[float, float]:
+def _counts(r: float, reach: float, cutoff: float) -> tuple[float, float]:
     """How much a neighbour at distance r counts, and the derivative by r."""
-    start = FULL * end
+    start, end = min(FULL * reach, FULL_AT_MOST * cutoff), min(reach, cutoff)
     if r <= start:
         return 1.0, 0.0
     if r >= end:
@@ -85,7 +86,7 @@ def densities(
         left = 1.0 - r2 / square
         fade = left * left
         r, r0 = np.sqrt(r2), radii[a] + radii[b]
-        count = _counts(r, min(bond * r0, cutoff))[0]
+        count = _counts(r, bond * r0, cutoff)[0]
         number[a] += count
         number[b] += count
         q = np.exp(-DECAY * (r / r0 - 1.0))
@@ -248,7 +249,7 @@ def pull_back(
         q2 = q * q
         by_r = s0 * q * (less - rate * fade) + s1 * q2 * (less - 2.0 * rate * fade)
         by_r += s2 * q2 * q2 * (less - 4.0 * rate * fade)
-        by_r += on_number * _counts(r, min(bond * (radii[a] + radii[b]), cutoff))[1]
+        by_r += on_number * _counts(r, bond * (radii[a] + radii[b]), cutoff)[1]
         for axis in range(3):
             g = by_r * d[axis] / r
             gradient[b, axis] += g
