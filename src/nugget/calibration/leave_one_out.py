@@ -148,8 +148,8 @@ def check_leave_one_out(settings: Uncertainty) -> None:
 
 def posterior_level(regression: SparseRegression, fitted: FittedUncertainty, groups: Ints) -> Level:
     """Factor and floor on the posterior of energies, for any calibrated uncertainty."""
-    settings: Any = fitted.settings
-    if isinstance(settings, HasFloors) and not fitted.uses_prior_variance:
+    if isinstance(fitted.settings, HasFloors) and not fitted.uses_prior_variance:
+        settings: Any = fitted.settings
         return Level(settings.energy, settings.energy_floor)
     owner, rows = structure_of(regression), regression.kind == ENERGY
     singly, together = (

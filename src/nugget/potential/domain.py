@@ -186,8 +186,8 @@ class TrainingDomain:
     def from_state(cls, state: dict[str, Any]) -> TrainingDomain:
         """The inverse of `state`."""
         numbers = ("margin", "cutoff", "prior", "bond", "near", "missing")
-        arrays = {name: np.ascontiguousarray(value) for name, value in state.items()}
-        return cls(**{**arrays, **{name: float(state[name]) for name in numbers}})
+        values: dict[str, Any] = {n: np.ascontiguousarray(value) for n, value in state.items()}
+        return cls(**values | {name: float(state[name]) for name in numbers})
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -110,7 +110,8 @@ class Projected(LinearUncertainty):
 
     def with_levels(self, **levels: float) -> Projected:
         """The same fit with other factors and floors; no refit."""
-        return replace(self, settings=replace(self.settings, **levels))
+        changed: dict[str, Any] = dict(levels)
+        return replace(self, settings=replace(self.settings, **changed))
 
     def calibrated_as(self, old: Projected) -> Projected:
         """This fit with the factors and floors of an older one."""
@@ -123,7 +124,7 @@ class Projected(LinearUncertainty):
 
     def prior_part(self, prior_variance: Floats, sizes: Floats | Ints) -> Floats:
         """The prior variance with factor and floor."""
-        floor = self.scale * self.settings.energy_floor * np.asarray(sizes)
+        floor = self.scale * self.settings.energy_floor * np.asarray(sizes, float)
         part: Floats = self.prior_factor * prior_variance + floor**2
         return part
 
