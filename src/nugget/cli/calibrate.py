@@ -86,9 +86,11 @@ def calibrate(
         from nugget.gp.uncertainty.base import HasFloors
         from nugget.potential.validation import calibrate_components
 
-        if isinstance(potential.fitted.uncertainty.settings, HasFloors):
-            for kind in ("force", "stress"):
-                more |= calibrate_components(potential, images, kind) or {}
+        settings = potential.fitted.uncertainty.settings
+        if isinstance(settings, HasFloors):
+            for kind in settings.floor_kinds:
+                if kind != "energy":
+                    more |= calibrate_components(potential, images, kind) or {}
     factors = {} if by is None else calibrate_groups(potential, images, by)
     seconds = time.perf_counter() - start
     after = residuals(potential, images).summary()
