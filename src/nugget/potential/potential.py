@@ -360,10 +360,12 @@ class Potential(Shown):
     @property
     def has_stress_levels(self) -> bool:
         """Whether σ of the stress was measured, or is not calibrated at all."""
-        settings, record = self.uncertainty, self.calibration
-        if record is None or not isinstance(settings, HasFloors):
+        settings: Any = self.uncertainty
+        if self.calibration is None or not isinstance(settings, HasFloors):
             return True
-        return "stress" not in settings.floor_kinds or "stress" in record.get("levels", {})
+        levels = ("stress", "stress_floor") if "stress" in settings.floor_kinds else ()
+        default: Any = type(settings)()
+        return not levels or any(getattr(settings, n) != getattr(default, n) for n in levels)
 
     def _check_stress_levels(self) -> None:
         if not self.has_stress_levels:

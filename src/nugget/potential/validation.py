@@ -174,7 +174,8 @@ class _Search:
         result = self._levels(fitted, dict(self.bounds))
         potential.set_uncertainty(fitted.with_levels(**result.levels))
         after = residuals(potential.without_domain(), self.images).y_std
-        if len(before) < FEW or self.bounds or _keeps_order(before, after):
+        ranked = isinstance(old.settings, HasFloors)  # levels of an ensemble rank anew
+        if len(before) < FEW or self.bounds or _keeps_order(before, after, ranked):
             return result
         potential.set_uncertainty(old)
         warnings.warn(
@@ -232,13 +233,13 @@ class _Search:
         return replace(result, levels=levels, value=float(terms.score(np.ones(len(sigma)))[0][0]))
 
 
-def _keeps_order(before: Floats, after: Floats) -> bool:
-    """Whether σ of some structures differ as much as before, in about the same order."""
+def _keeps_order(before: Floats, after: Floats, ranked: bool = True) -> bool:
+    """Whether σ of some structures differ as much as before, if `ranked` in the same order."""
     spread = np.std(after) / np.mean(after), np.std(before) / np.mean(before)
     if spread[1] < _ALIKE:
         return True
-    same_order = spearman(before, np.zeros_like(before), after) >= _SAME_ORDER
-    return bool(spread[0] >= _FLAT * spread[1] and same_order)
+    in_order = not ranked or spearman(before, np.zeros_like(before), after) >= _SAME_ORDER
+    return bool(spread[0] >= _FLAT * spread[1] and in_order)
 
 
 def _distance_from_mean_function(potential: Potential) -> float:
