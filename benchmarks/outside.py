@@ -131,15 +131,17 @@ def one_set(name: str, data: Path) -> tuple[list[Row], dict[str, list[float]], l
     rows: list[Row] = []
     z: dict[str, list[float]] = {}
     costs: list[Row] = []
-    for part, train, points in (
-        ("all", sets.train, sets.points), ("bulk", sets.bulk_only, sets.beyond),
-    ):  # fmt: skip
+    models = [("all", sets.train, sets.points), ("bulk", sets.bulk_only, sets.beyond)]
+    if sets.train is sets.bulk_only:
+        models = [("all", sets.train, sets.points + sets.beyond)]
+    for part, train, points in models:
         start = time.perf_counter()
         potential = default_fit(train)
         seconds, domain = time.perf_counter() - start, potential.fitted.domain
         plain = without(potential)
         print(f"\n{name}, model of {part}: {len(train)} structures, margin {domain.margin:.3f}, "
-              f"near {domain.near:.3f} eV, {seconds:.0f} s", flush=True)  # fmt: skip
+              f"near {domain.near:.3f} eV, missing {domain.missing:.3f}, {seconds:.0f} s",
+              flush=True)  # fmt: skip
         for kind in sorted({atoms.info["kind"] for atoms in points}):
             own = [atoms for atoms in points if atoms.info["kind"] == kind]
             new, z_new, sigma = evaluated(potential, own)

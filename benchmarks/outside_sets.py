@@ -220,6 +220,36 @@ def emt_alloys(data: Path, number: int = 110) -> Sets:
     return Sets(train, points, [a for a in train if a.info["kind"] == "bulk"], beyond)
 
 
+# Lattice constants of EMT, Å.
+CONSTANTS = {"Ag": 4.06, "Al": 3.99, "Au": 4.06, "Ni": 3.49, "Pd": 3.88, "Pt": 3.92, "Cu": 3.59}
+
+
+def emt_crystals(symbols: tuple[str, ...], seed: int, data: Path, number: int = 80) -> Sets:
+    """EMT: bulk of one element, or alloys of several; new vacancies and surfaces."""
+    rng = np.random.default_rng(seed)
+
+    def make(kind: str, name: str) -> Atoms:
+        shares = rng.dirichlet(np.ones(len(symbols)))
+        constant = float(sum(x * CONSTANTS[s] for x, s in zip(shares, symbols, strict=True)))
+        if kind == "surface":
+            build = (fcc111, fcc100, fcc110)[rng.integers(3)]
+            atoms = build(symbols[0], (2, 2, 5), a=constant, vacuum=5.0)
+            atoms.pbc = True
+        else:
+            atoms = bulk(symbols[0], "fcc", a=constant, cubic=True) * (2, 2, 2)
+        atoms.symbols = list(rng.choice(symbols, len(atoms), p=shares))
+        if kind == "vacancy":
+            del atoms[int(rng.integers(len(atoms)))]
+        strain = 0.01 if kind == "surface" else 0.03
+        return label(_perturbed(atoms, rng, strain, rng.uniform(0.02, 0.2)), EMT(), name)
+
+    train = [make("bulk", "bulk") for _ in range(number)]
+    points = [make("bulk", "in:bulk") for _ in range(30)]
+    points += _scan(bulk(symbols[0], "fcc", a=CONSTANTS[symbols[0]], cubic=True), EMT())
+    kinds = ["vacancy"] * 20 + ["surface"] * 20
+    return Sets(train, points, train, [make(kind, f"near:bulk->{kind}") for kind in kinds])
+
+
 def tersoff_silicon(data: Path, number: int = 100) -> Sets:
     """Tersoff silicon: diamond, hot cells, vacancies and surfaces."""
     rng, calculator = np.random.default_rng(1), make_calculator("tersoff")
@@ -264,7 +294,8 @@ def gold_clusters(data: Path) -> Sets:
     return Sets(every[:225], points, small, beyond)
 
 
-#: Sets by name. The constants of the training domain were chosen on Li, Cu and EMT alloys.
+#: Sets by name. The constants of the training domain were chosen on Li, Cu and EMT Cu-Al, those of
+#: missing neighbours on Cu, Ni, EMT Cu-Al, silver and Cu-Au.
 SETS: dict[str, Callable[[Path], Sets]] = {
     "Li": partial(zuo, "Li"),
     "Cu": partial(zuo, "Cu"),
@@ -272,6 +303,8 @@ SETS: dict[str, Callable[[Path], Sets]] = {
     "Ni": partial(zuo, "Ni"),
     "gold": gold_clusters,
     "Tersoff Si": tersoff_silicon,
+    "EMT Pd": partial(emt_crystals, ("Pd",), 2911),
+    "EMT Ni-Pt": partial(emt_crystals, ("Ni", "Pt"), 2912),
 }
 
-TUNING = ("Li", "Cu", "EMT Cu-Al")
+TUNING = ("Li", "Cu", "Ni", "EMT Cu-Al")

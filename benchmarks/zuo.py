@@ -33,6 +33,8 @@ from nugget.structures.io import read_images, write_images
 RESULTS = Path(__file__).parent / "results" / "zuo.json"
 CRYSTAL = {"Li": ("bcc", 3.43), "Cu": ("fcc", 3.63), "Ni": ("fcc", 3.52)}
 
+REPEATS = 4  # of the primitive cell, for phonons
+
 # Published test errors, meV/atom and eV/Å.
 PUBLISHED = {
     "Li": {"GAP": (0.49, 0.01), "MTP": (0.49, None)},
@@ -116,15 +118,19 @@ def _elastic(cell: Atoms, potential: Potential) -> dict[str, float]:
 
 
 def _phonons(primitive: Atoms, potential: Potential) -> tuple[float, float]:
-    """Lowest and highest frequency (THz; negative: imaginary) on a grid of wave vectors."""
+    """Lowest and highest frequency (THz; negative: imaginary) at commensurate wave vectors.
+
+    Force constants reach two cutoffs, farther than half of the supercell. At wave vectors of the
+    supercell their periodic images add up correctly, at others they would be interpolated.
+    """
     with tempfile.TemporaryDirectory() as folder:
         phonons = Phonons(
-            primitive, potential.calculator(), supercell=(4, 4, 4), delta=0.02,
+            primitive, potential.calculator(), supercell=(REPEATS,) * 3, delta=0.02,
             name=str(Path(folder) / "phonon"),
         )  # fmt: skip
         phonons.run()
         phonons.read(acoustic=True)
-        line = np.linspace(-0.5, 0.5, 8, endpoint=False)
+        line = np.arange(REPEATS) / REPEATS
         grid = np.stack(np.meshgrid(line, line, line), axis=-1).reshape(-1, 3)
         bands = np.real(phonons.band_structure(grid, verbose=False))
         imaginary = np.imag(phonons.band_structure(grid, verbose=False))

@@ -196,10 +196,23 @@ def test_fit_without_forces_and_with_the_projected_process(here):
     )  # fmt: skip
     assert report["labels"] == 12
     assert "forces_mae" not in report["training"]
-    assert parsed("info", here / "pp.model")["uncertainty"] == {
-        "name": "ProjectedProcess",
-        "observations": "environments",
-    }
+    used = parsed("info", here / "pp.model")["uncertainty"]
+    assert used["name"] == "ProjectedProcess"
+    assert used["observations"] == "environments"
+
+
+@pytest.mark.parametrize("name", ["label-noise", "projected"])
+def test_every_uncertainty_is_calibrated_unless_levels_are_given(here, name):
+    start = ("fit", here / "train.extxyz.gz", "--cutoff", 4, "--n-max", 3, "--l-max", 2)
+    own = (*start, "--uncertainty", name, "--force", "-o", here / "kind.model")
+    report = parsed(*own)
+    assert report["calibration"]["method"] == "leave-one-out"
+    assert set(report["calibration"]["within"]) == {"energy", "force"}
+    given = {"label-noise": "label=0.03", "projected": "energy=2"}[name]
+    report = parsed(*own, "--uncertainty-option", given)
+    assert report["calibration"] is None
+    key, value = given.split("=")
+    assert parsed("info", here / "kind.model")["uncertainty"][key] == float(value)
 
 
 def test_fit_takes_parts_by_name(here):

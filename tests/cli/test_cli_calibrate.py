@@ -90,6 +90,28 @@ def test_calibrate_in_place_and_in_words(here, tmp_path):
     assert read_header(model)["calibration"]["method"] == "scale"
 
 
+def test_factors_by_group(here, tmp_path):
+    """`calibrate --by` measures a factor for each group, which predictions use."""
+    images = read_images(here / "test.extxyz")
+    for atoms in images:
+        atoms.info["group"] = "small" if len(atoms) == 6 else "large"
+    write_images(tmp_path / "grouped.extxyz", images)
+    out = tmp_path / "grouped.model"
+    start = ("calibrate", here / "au.model", tmp_path / "grouped.extxyz", "-o", out)
+    found = parsed(*start, "--by", "group", "--resamples", 0)
+    factors = found["calibration"]["by"]["factors"]
+    assert set(factors) == {"small", "large"}
+    rows = parsed("predict", out, tmp_path / "grouped.extxyz")["structures"]
+    plain = Potential.load(out).predict(images, forces=False).energy_uncertainty
+    expected = [s * factors[a.info["group"]] for s, a in zip(plain, images, strict=True)]
+    assert [row["energy_uncertainty"] for row in rows] == pytest.approx(expected)
+    table = parsed("evaluate", out, tmp_path / "grouped.extxyz", "--by", "group")["by"]["groups"]
+    assert [group["rms_z"] for group in table.values()] == pytest.approx([1.0, 1.0])
+    text = nugget("evaluate", out, tmp_path / "grouped.extxyz", "--by", "group").stdout
+    assert "rms z" in text
+    assert "Factor on σ" in nugget(*start, "--by", "group", "--force").stdout
+
+
 def test_training_structures_are_refused_with_their_number(here, tmp_path):
     mixed = tmp_path / "mixed.extxyz"
     train = read_images(here / "train.extxyz")

@@ -9,12 +9,26 @@ from ase.build import bulk, fcc111
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from nugget import RBF, SOAP, LabelNoise, PivotedCholesky, Posterior, Potential, ProjectedProcess
+from nugget import (
+    RBF,
+    SOAP,
+    LabelNoise,
+    NuggetError,
+    PivotedCholesky,
+    Posterior,
+    Potential,
+    ProjectedProcess,
+)
+from nugget.gp.regression import SparseRegression
+from nugget.potential import leave_shells_out
 from nugget.potential.calculator import LCBCalculator, OutsideError, UncertaintyWarning
 from nugget.potential.cohesive_energies import BOND_ENERGY
+from nugget.potential.design import label_rows
 from nugget.potential.domain import TrainingDomain
 from nugget.potential.evaluate import value_and_grad
+from nugget.potential.fitted import environment_points
 from nugget.potential.mean_functions.zbl import ZBL
+from nugget.potential.training import TrainingData
 from nugget.presets import balanced, length_scale
 from nugget.structures.batch import as_batch
 
@@ -192,7 +206,9 @@ def test_the_outermost_atom_is_named(copper):
 def test_stds_of_parts_grow_outside(copper):
     cell = bulk("Cu", "fcc", a=3.6, cubic=True)
     wanted = {"energies_uncertainty": True, "forces_uncertainty": True, "stress_uncertainty": True}
-    near, far = (copper.predict(scaled(cell, s), **wanted) for s in (1.0, 0.7))
+    uncalibrated = copper.copy()
+    uncalibrated.calibration = None
+    near, far = (uncalibrated.predict(scaled(cell, s), **wanted) for s in (1.0, 0.7))
     assert far.energies_uncertainty[0].min() > 10 * near.energies_uncertainty[0].max()
     assert far.forces_uncertainty[0].min() > 10 * near.forces_uncertainty[0].max()
     assert far.stress_uncertainty[0, :3].min() > 10 * near.stress_uncertainty[0, :3].max()
@@ -256,6 +272,145 @@ def test_the_lower_confidence_bound_leaves_out_the_domain(copper):
     atoms.calc = LCBCalculator(copper)
     atoms.get_potential_energy()
     assert atoms.calc.results["outside"] > 0.9
+
+
+def test_the_domain_can_penalise_a_lower_confidence_bound(copper):
+    """E − κσ + λσ_out, with its gradients, rises where the structure leaves the domain."""
+    surface, plain = copper.lcb(2.0, domain_penalty=1.5), copper.lcb(2.0)
+    cell = scaled(bulk("Cu", "fcc", a=3.6, cubic=True), 1.1)
+    cell.rattle(0.1, seed=3)
+    cluster = Atoms("Cu3", [[0, 0, 0], [2.2, 0.3, 0], [0.4, 2.3, 0.5]])
+    rng, step = np.random.default_rng(0), 1e-4
+    for atoms in (cell, cluster):
+        batch = as_batch([atoms])
+        values = surface.evaluate(batch)
+        added = values.value[0] - plain.evaluate(batch).value[0]
+        assert added == pytest.approx(1.5 * copper.fitted.domain.evaluate(batch).std[0])
+        direction = rng.normal(size=atoms.positions.shape)
+        ends = []
+        for sign in (1, -1):
+            moved = atoms.copy()
+            moved.positions += sign * step * direction
+            ends.append(surface([moved])[0][0])
+        slope = (ends[0] - ends[1]) / (2 * step)
+        assert np.sum(values.gradient * direction) == pytest.approx(slope, rel=2e-5, abs=2e-5)
+    strain = rng.normal(size=(3, 3))
+    ends = []
+    for sign in (1, -1):
+        moved = cell.copy()
+        moved.set_cell(cell.cell.array @ (np.eye(3) + sign * step * strain), scale_atoms=True)
+        ends.append(surface([moved])[0][0])
+    found = np.sum(surface.evaluate(as_batch([cell])).strain[0] * strain.T)
+    assert found == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-5, abs=1e-4)
+    outward = [scaled(bulk("Cu", "fcc", a=3.6, cubic=True), s) for s in (0.95, 0.85, 0.75, 0.65)]
+    assert np.all(np.diff(surface(outward)[0]) > 0)
+    with pytest.raises(NuggetError, match="domain=True"):
+        copper.without_domain().lcb(2.0, domain_penalty=1.0)
+    with pytest.raises(NuggetError, match="0 or more"):
+        copper.lcb(2.0, domain_penalty=-1.0)
+
+
+@pytest.fixture(scope="module")
+def hot_domain():
+    """The domain of hot copper at one volume."""
+    rng, images = np.random.default_rng(6), []
+    for _ in range(6):
+        atoms = bulk("Cu", "fcc", a=3.6, cubic=True) * (2, 2, 2)
+        atoms.positions += rng.normal(0.0, 0.1, atoms.positions.shape)
+        images.append(atoms)
+    return TrainingDomain.fit(as_batch(images), 5.0)
+
+
+def test_missing_neighbours_raise_the_std(hot_domain):
+    cell = bulk("Cu", "fcc", a=3.6, cubic=True) * (3, 3, 3)
+    vacancy = cell.copy()
+    del vacancy[40]
+    values = hot_domain.evaluate(as_batch([cell, vacancy]))
+    whole, part = np.split(values.missing, [len(cell)])
+    assert not whole.any()
+    distance = cell.get_distances(40, np.delete(np.arange(len(cell)), 40), mic=True)
+    assert part[distance < 2.7].min() > 0.1
+    assert not part[distance > 3.7].any()
+    without = hot_domain.with_amplitudes(0.0, 0.0).evaluate(as_batch([vacancy])).std[0]
+    expected = hot_domain.missing * 3.49 * part.sum() / hot_domain.usual[0]
+    assert values.std[1] - without == pytest.approx(expected)
+    assert values.outside[1] > values.outside[0]
+
+
+def test_every_missing_neighbour_raises_the_std(hot_domain):
+    """σ_out of an atom grows with the number of its missing neighbours, in ever smaller steps."""
+    cell = bulk("Cu", "fcc", a=3.6, cubic=True) * (3, 3, 3)
+    around = np.flatnonzero(cell.get_distances(0, np.arange(len(cell)), mic=True) < 2.7)[1:]
+    missing = []
+    for number in range(1, 9):
+        atoms = cell.copy()
+        del atoms[around[:number]]
+        missing.append(hot_domain.evaluate(as_batch([atoms])).missing[0])
+    assert np.all(np.diff(missing) > 0)
+    assert np.all(np.diff(missing, 2)[1:] < 0)
+
+
+def test_stress_without_labels_has_no_std(copper):
+    cell = bulk("Cu", "fcc", a=3.6, cubic=True)
+    assert copper.predict(cell, stress=True).stress is not None
+    with pytest.raises(NuggetError, match="never measured"):
+        copper.predict(cell, stress_uncertainty=True)
+
+
+def test_an_update_with_a_new_kind_recalibrates():
+    """Vacancies and surfaces get inducing points of their own, and the levels follow."""
+    images = crystals(30, 2)
+    descriptor = SOAP(("Cu",), 4.5, 3, 2)
+    potential = Potential(
+        descriptor, RBF(length_scale(descriptor, images), 100.0), PivotedCholesky(max_points=16)
+    ).fit(images)
+    slabs = []
+    for seed in range(10):
+        slab = fcc111("Cu", (1, 1, 4), a=3.6, vacuum=5.0)
+        slab.pbc = True
+        slab.rattle(0.05, seed=seed)
+        slabs.append(labelled(slab))
+    alike, unlike = potential.copy(), potential.copy()
+    alike.update(crystals(6, 9))
+    assert len(alike.fitted.inducing) == 16
+    assert alike.calibration == potential.calibration
+    unlike.update(slabs[:6])
+    assert len(unlike.fitted.inducing) == 20
+    assert unlike.calibration["n"] == 36
+    found = unlike.predict(slabs[6:], forces_uncertainty=True)
+    force = np.concatenate([a.get_forces() for a in slabs[6:]]) - np.concatenate(found.forces)
+    z = force / np.concatenate(found.forces_uncertainty)
+    assert 0.3 < np.sqrt(np.mean(z**2)) < 2.0
+
+
+def test_shells_are_predicted_as_by_a_refit():
+    """Dropping labels and inducing points in whitened coordinates gives the refitted model."""
+    images = crystals(24, 4)
+    descriptor = SOAP(("Cu",), 4.5, 3, 2)
+    kernel = RBF(length_scale(descriptor, images), 100.0)
+    whole = Potential(descriptor, kernel, PivotedCholesky(max_points=60)).fit(images)
+    state = whole.fitted
+    env = descriptor.compute(state.training.batch)
+    source = leave_shells_out._sources(state, env)
+    cores = [np.arange(24) < 8, np.arange(24) < 20, np.arange(24) % 2 == 0]
+    for core, gram in leave_shells_out._with_grams(state, iter(cores)):
+        residual, variance, _ = leave_shells_out._predicted(state, core, gram, source)
+        kept = core[source]
+        inducing = kernel.inducing(state.inducing.z[kept], state.inducing.group[kept])
+        inner = [image for image, chosen in zip(images, core, strict=True) if chosen]
+        training = TrainingData.read(inner, None, False)
+        own = training.environments(descriptor)
+        labels = label_rows(
+            training.training, own, inducing, state.mean_function, whole.noise_levels
+        )
+        refit = SparseRegression.fit(inducing.gram, labels)
+        outer = as_batch([image for image, chosen in zip(images, core, strict=True) if not chosen])
+        k_sum = inducing.forward(environment_points(descriptor.compute(outer))).k_sum
+        mean = state.mean_function.evaluate(outer).totals(outer)
+        truth = state.training.energy[~core]
+        assert residual == pytest.approx(truth - mean - k_sum @ refit.alpha, rel=1e-4, abs=1e-5)
+        posterior = Posterior().fit(refit).variance(k_sum)
+        assert variance == pytest.approx(posterior, rel=1e-3, abs=1e-9)
 
 
 def test_bond_energies():

@@ -17,6 +17,7 @@ __all__, __getattr__ = lazy_names(
         "nugget.calibration.online": "OnlineScale",
         "nugget.calibration.recalibrate": "Calibration CalibrationWarning fit_levels fit_scale",
         "nugget.potential.validation": "Components Residuals calibrate calibrate_components "
+        "calibrate_groups with_group_factors "
         "components residuals",
     },
 )

@@ -183,7 +183,7 @@ Tolerance = Annotated[
 Inducing = Annotated[
     str, _process(help="Rule for inducing points: pivoted, cur, random or a plug-in.")
 ]
-Uncertainty = Annotated[str, _std(help="posterior, label-noise, projected-process or a plug-in.")]
+Uncertainty = Annotated[str, _std(help="posterior, label-noise, projected or a plug-in.")]
 Descriptor = Annotated[str | None, _soap(help="SOAP or a plug-in.")]
 Kernel = Annotated[str | None, _process(help="RBF or a plug-in.")]
 DescriptorOption = Annotated[list[str] | None, _soap(help="key=value; repeat.")]

@@ -36,6 +36,9 @@ def calibrate(
     forces: bool = Option(
         True, "--forces/--no-forces", help="Calibrate forces and stress, where DATA has them."
     ),
+    by: str | None = Option(
+        None, help="Also one factor on σ of energies for each group: a key of info.", metavar="KEY"
+    ),
     resamples: opt.Resamples = 40,
     seed: opt.RandomSeed = 0,
     trust: opt.Trust = False,
@@ -54,7 +57,9 @@ def calibrate(
     Only the uncertainties change, not the predicted energies and forces. 25
     structures suffice for a first calibration; the printed interval shows its
     accuracy. Errors and σ are compared per atom. `nugget fit` calibrates on
-    leave-one-out residuals; this command replaces that calibration, and the
+    leave-one-out residuals; this command replaces that calibration. It refuses
+    levels that would make all error bars alike, and --by measures a factor for
+    each group of structures, which `predict` and `evaluate` apply. The
     intervals of `nugget predict --interval` then have their full guarantee.
     """
     import numpy as np
@@ -62,7 +67,7 @@ def calibrate(
     from nugget.cli._fit import refuse_training
     from nugget.potential.potential import Potential
     from nugget.potential.validation import calibrate as run
-    from nugget.potential.validation import residuals
+    from nugget.potential.validation import calibrate_groups, residuals
     from nugget.structures.io import read_images, relabelled
 
     target = model if output is None else output
@@ -81,9 +86,12 @@ def calibrate(
         from nugget.gp.uncertainty.base import HasFloors
         from nugget.potential.validation import calibrate_components
 
-        if isinstance(potential.fitted.uncertainty.settings, HasFloors):
-            for kind in ("force", "stress"):
-                more |= calibrate_components(potential, images, kind) or {}
+        settings = potential.fitted.uncertainty.settings
+        if isinstance(settings, HasFloors):
+            for kind in settings.floor_kinds:
+                if kind != "energy":
+                    more |= calibrate_components(potential, images, kind) or {}
+    factors = {} if by is None else calibrate_groups(potential, images, by)
     seconds = time.perf_counter() - start
     after = residuals(potential, images).summary()
     potential.save(target)
@@ -92,6 +100,9 @@ def calibrate(
         emit({"model": target, "seconds": seconds, "calibration": potential.calibration, **scores})
     else:
         _print(result, more, before, after, target)
+        if factors:
+            rows = [(name, number(factor, 3)) for name, factor in factors.items()]
+            table(f"Factor on σ of energies by {by}", (by or "", "factor"), rows)
 
 
 _LEVELS = {

@@ -216,12 +216,13 @@ def _print_groups(by: str, split: dict[str, dict[str, float]]) -> None:
     shown = list(split.items())[:_GROUPS]
     more = f" (the {_GROUPS} largest of {len(split)})" if len(split) > _GROUPS else ""
     with_forces = any("force_mae" in group for _, group in shown)
-    columns = [by, "number", "meV/atom", "in 1 σ", "in 2 σ"]
+    columns = [by, "number", "meV/atom", "in 1 σ", "in 2 σ", "rms z"]
     columns += ["eV/Å", "in 1 σ", "in 2 σ"] if with_forces else []
     rows = []
     for name, group in shown:
         row = [name, group["structures"], f"{1e3 * group['energy_mae']:.3g}"]
         row += [f"{group[key]:.0%}" for key in ("within_1", "within_2")]
+        row.append(number(group["rms_z"], 2))
         if with_forces:
             row.append(number(group.get("force_mae"), 2))
             shares = [group.get(f"force_within_{k}") for k in (1, 2)]

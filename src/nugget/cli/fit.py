@@ -109,7 +109,8 @@ def fit(
         nugget fit train.extxyz -o oxide.model --mean sevennet
 
     By default, range, width of the Gaussians, noise levels and number of inducing points are
-    chosen by leave-one-out errors, and the error bars are calibrated on leave-one-out residuals.
+    chosen by leave-one-out errors, and the error bars are calibrated on leave-one-out residuals,
+    unless their levels are given.
     The choices are printed and stored in the model, and the structures with the largest residuals
     are named. Labels that contradict each other are refused. An estimate of memory and time is
     printed before a large fit.
@@ -119,7 +120,7 @@ def fit(
     weight of the engine; weight 0 means that the model does not use it.
     """
     from nugget import set_threads
-    from nugget.calibration.leave_one_out import FEWEST
+    from nugget.calibration.leave_one_out import FEWEST, can_leave_one_out
     from nugget.cli import _fit, _labels
     from nugget.potential.builder import PartSettings, registered_name
     from nugget.potential.mean_choice import fit_with_mean
@@ -160,6 +161,9 @@ def fit(
         levels = given(members=members, **own) | levels
     elif kind == "ProjectedProcess" and observations is not None:
         levels = {"observations": observations} | levels
+    levels_are_free = not set(levels) - {"members", "observations"}
+    chosen = PartSettings(kind, levels)
+    calibrates = levels_are_free and can_leave_one_out(chosen.build("uncertainty"))
     few = len(images) < FEWEST
     basis = {"cutoff": cutoff, "n_max": n_max, "l_max": l_max, "sigma": sigma}
     settings = _fit.Settings(
@@ -168,7 +172,7 @@ def fit(
         part(descriptor, "SOAP", descriptor_option, **basis),
         part(kernel, "RBF", kernel_option, length_scale=length_scale),
         part(inducing, "", inducing_option, max_points=points, tol=tol),
-        PartSettings(kind, levels),
+        chosen,
         prior or (["species", "zbl"] if domain else ["species"]),
         amplitude,
         Noise.energy if few and noise is None else noise,
@@ -194,7 +198,7 @@ def fit(
             _fit.announce(potential, data_set, anyway, stream)
             return potential.fit_data(
                 data_set, progress=step,
-                calibrate="loo" if kind == "Posterior" and not few and not stream else None,
+                calibrate="loo" if calibrates and not few and not stream else None,
                 choose_noise=settings.noise_is_free and not stream, stream=stream,
                 choose_points=settings.points_are_free and not stream,
             )  # fmt: skip

@@ -31,7 +31,7 @@ def predict(
     ),
     index: opt.Index = ":",
     forces: bool = Option(True, help="Predict forces."),
-    stress: bool = Option(False, "--stress", help="Predict stress and its σ."),
+    stress: bool = Option(False, "--stress", help="Predict stress, and its σ if it was measured."),
     per_atom: bool = Option(False, "--per-atom", help="Energies of single atoms and their σ."),
     force_uncertainty: bool = Option(
         False, "--force-uncertainty", help="σ of every force component."
@@ -56,13 +56,15 @@ def predict(
     σ in eV for the whole structure, info["stress_uncertainty"] that of the
     stress (eV/Å³, in Voigt's order). info["outside"] and arrays["outside_atoms"]
     say how far structure and atoms are outside the training domain, from 0
-    (inside) to 1. Labels of DATA are written as
+    (inside) to 1. σ of a group that `nugget calibrate --by` measured has the
+    factor of this group. Labels of DATA are written as
     reference_energy and reference_forces, and the errors against them are
     printed.
     """
     from nugget.cli._fit import errors_of, stored_label
     from nugget.potential.mean_functions.base import require_energies
     from nugget.potential.potential import Potential
+    from nugget.potential.validation import with_group_factors
     from nugget.structures.batch import as_batch
     from nugget.structures.io import read_images, write_images
     from nugget.structures.labels import check_stored
@@ -77,6 +79,9 @@ def predict(
         factor = interval_factor(potential.calibration, "energy", interval)
     images = read_images(data, index)
     check_stored(images)
+    stress_std = stress and potential.has_stress_levels
+    if stress and not stress_std:
+        typer.echo("The stress has no σ: the model was calibrated without stress labels.", err=True)
     with progress("Predicting", not json) as step:
         prediction = potential.predict(
             images,
@@ -84,12 +89,13 @@ def predict(
             energies=per_atom,
             energies_uncertainty=per_atom,
             stress=stress,
-            stress_uncertainty=stress,
+            stress_uncertainty=stress_std,
             forces_uncertainty=force_uncertainty,
             progress=step,
             threads=threads,
         )
     require_energies(potential.fitted.mean_function, as_batch(images), prediction.energy)
+    prediction = with_group_factors(potential, images, prediction)
     errors = errors_of(images, prediction)
     assert prediction.energy_uncertainty is not None
     if output is not None:

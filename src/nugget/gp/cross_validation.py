@@ -3,7 +3,9 @@
 With Q₁ = BR⁻¹, the hat matrix of the whitened labels is H = Q₁Q₁ᵀ. Without the rows of a block G
 (the labels of one structure, or of a group of structures) the residuals of these rows become
 (I − H_GG)⁻¹r_G instead of r_G, and the covariance of their predicted labels, in units of the noise,
-is (I − H_GG)⁻¹. The inducing points are not changed.
+is (I − H_GG)⁻¹. The inducing points are not changed. These predictions are
+(I − H_GG)⁻¹H_Gj times the other labels j, which gives the variance that noise of these labels
+causes.
 
 `NoiseSearch` minimises such residuals. Scaling the noise of energies by a and that of forces and
 stresses by b changes the whitened normal matrix to I + G_E/a² + G_F/b², where G = BᵀB of each kind;
@@ -57,6 +59,46 @@ def left_out_labels(regression: SparseRegression, blocks: Iterable[Ints], labels
     return residual * regression.noise[:, None]
 
 
+@dataclass(frozen=True)
+class LeftOutNoise:
+    """Variances (p,) of omitted labels by noise of unit level on all others; NaN elsewhere.
+
+    The noise of an energy is its number of atoms, that of other labels 1. `prior` is that of a unit
+    shift of the mean function per atom.
+    """
+
+    energy: Floats
+    other: Floats
+    prior: Floats
+
+
+def left_out_noise(
+    regression: SparseRegression, blocks: Iterable[Ints], wanted: Bools
+) -> LeftOutNoise:
+    """Variances of the `wanted` rows (p,) of each block, for labels of a label-noise ensemble."""
+    reg = regression
+    energy = reg.kind == ENERGY
+    units = np.where(energy, reg.count, 1.0) / reg.noise
+    q, rest = _hat_factor(reg, reg.count)
+    parts = [(rows, q[rows] * units[rows, None]) for rows in (energy, ~energy)]
+    grams = [part.T @ part for _, part in parts]
+    variances = np.full((3, reg.y.size), np.nan)
+    for rows in blocks:
+        chosen = np.flatnonzero(wanted[rows])
+        if not len(chosen):
+            continue
+        own, left = q[rows], _inverse_rows(q[rows], chosen)
+        pulled = left @ own  # (I − H_GG)⁻¹q_G
+        for k, (kind, _) in enumerate(parts):
+            within = kind[rows]
+            inside = (pulled @ own[within].T) * units[rows][within]
+            total = np.einsum("ij,ij->i", pulled @ grams[k], pulled)
+            square = total - np.einsum("ij,ij->i", inside, inside)
+            variances[k, rows[chosen]] = np.maximum(square, 0.0)
+        variances[2, rows[chosen]] = (left @ rest[rows]) ** 2
+    return LeftOutNoise(*(variances * reg.noise**2))
+
+
 def structure_of(regression: SparseRegression) -> Ints:
     """The structure of every label row; rows are ordered by structure, energies first."""
     return np.cumsum(regression.kind == ENERGY) - 1
@@ -73,17 +115,29 @@ def _hat_factor(
 ) -> tuple[Floats, Floats]:
     """Q (p, ·) with H = QQᵀ, and the whitened residuals (I − H)Σ^{-1/2}y.
 
-    y are the labels of the regression, or others (p, k).
+    y are the labels of the regression, or others (p,) or (p, k).
     """
-    if labels is None:
-        scaled = regression.y / regression.noise
-    else:
-        scaled = labels / regression.noise[:, None]
+    labels = regression.y if labels is None else labels
+    scaled = (labels.T / regression.noise).T
     if regression.few:  # I − H = (I + BBᵀ)⁻¹ = S⁻¹S⁻ᵀ
         rest = solve(regression.s, solve(regression.s, scaled, transposed=True))
         return right_solve(regression.whitened, regression.qr[0]), rest
     q = right_solve(regression.whitened, regression.r)
     return q, scaled - q @ (regression.qr[1] if labels is None else q.T @ scaled)
+
+
+def _inverse_rows(q: Floats, rows: Ints) -> Floats:
+    """Some rows of (I − qqᵀ)⁻¹."""
+    p, m = q.shape
+    unit = np.zeros((p, len(rows)))
+    unit[rows, np.arange(len(rows))] = 1.0
+    small = p <= m
+    factor, info = lapack.dpotrf(np.eye(min(p, m)) - (q @ q.T if small else q.T @ q), lower=1)
+    _check(info)
+    if small:
+        inverse: Floats = cho_solve((factor, True), unit).T
+        return inverse
+    return unit.T + q[rows] @ cho_solve((factor, True), q.T)
 
 
 def _one_block(q: Floats, rest: Floats) -> tuple[Floats, Floats]:

@@ -20,7 +20,10 @@ from nugget.potential.potential import Potential
 from nugget.potential.training import Noise
 
 # Short names of parts on the command line and in settings files.
-_SHORT = {("inducing", "pivoted"): "PivotedCholesky"}
+_SHORT = {
+    ("inducing", "pivoted"): "PivotedCholesky",
+    ("uncertainty", "projected"): "ProjectedProcess",
+}
 
 
 @dataclass(frozen=True)

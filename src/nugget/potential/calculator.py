@@ -205,7 +205,8 @@ class LCBCalculator(_Calculator):
     """The lower confidence bound E − κσ as an energy, with its forces and stress.
 
     Its minima have a low predicted energy or a high uncertainty; `results["energy_uncertainty"]`
-    is σ. It leaves out the training domain, as all surfaces do (see `potential.surface`).
+    is σ without the part σ_out of the training domain. `domain_penalty` times σ_out is added to the
+    energy (see `potential.surface`).
     """
 
     implemented_properties = [  # noqa: RUF012 (as in ASE)
@@ -220,15 +221,17 @@ class LCBCalculator(_Calculator):
         warn_above: float | None = None,
         skin: float = 0.5,
         stop_above: float | None = None,
+        domain_penalty: float = 0.0,
     ) -> None:
         super().__init__(potential, warn_above, stop_above, ("energy_uncertainty",), skin)
         if not np.isfinite(kappa):
             raise NuggetError(f"kappa is {kappa}; give a finite number, such as 2.")
-        self.kappa = float(kappa)
+        self.kappa, self.domain_penalty = float(kappa), float(domain_penalty)
 
     def _evaluate(self, batch: Batch, asked: set[str]) -> dict[str, Any]:
         state, pairs = self.potential.fitted, self.verlet.pairs(batch)
-        values = Surface(state, self.kappa).evaluate(batch, pairs, std=True)
+        surface = Surface(state, self.kappa, domain_penalty=self.domain_penalty)
+        values = surface.evaluate(batch, pairs, std=True)
         assert values.std is not None
         domain = None if state.domain is None else state.domain.evaluate(batch, pairs)
         return {

@@ -13,15 +13,17 @@ from itertools import count
 import numpy as np
 
 from nugget.descriptors.base import Environments
+from nugget.gp.cross_validation import structure_of
 from nugget.gp.kernels import Inducing, Kernel, KernelRows
 from nugget.gp.labels import ENERGY, FORCE, STRESS, Labels
 from nugget.gp.points import Points
+from nugget.gp.regression import SparseRegression
 from nugget.numerics.arrays import Floats, Ints
 from nugget.numerics.jit import FAST, njit
 from nugget.numerics.threads import each
 from nugget.potential.mean_functions.base import MeanFunction, label_values, require_energies
 from nugget.potential.training import Noise, Training
-from nugget.structures.batch import offsets_of
+from nugget.structures.batch import Batch, offsets_of
 from nugget.structures.labels import voigt
 
 
@@ -130,7 +132,7 @@ def gradient_rows(
 
 
 def prior_force_variance(env: Environments, kernel: Kernel) -> Floats:
-    """MeanFunction variance of each force component, (N, 3)."""
+    """Prior variance of each force component, (N, 3)."""
     jacobian = env.jacobian()
     batch = env.batch
     out = np.zeros((len(batch.positions), 3))
@@ -145,6 +147,31 @@ def prior_force_variance(env: Environments, kernel: Kernel) -> Floats:
         flat = tangent.reshape(3 * (b - a), b - a, -1)
         out[a:b] = kernel.tangent_variance(env.values[a:b], env.species[a:b], flat).reshape(-1, 3)
     return out
+
+
+# Structures whose force components get a prior variance for leave-one-out.
+_FORCE_STRUCTURES = 20
+
+
+def open_variance(
+    batch: Batch, env: Environments, kernel: Kernel, regression: SparseRegression, seed: int
+) -> Floats:
+    """Prior variance of each label (p,) that the inducing points leave open, k − κK_mm⁻¹κᵀ.
+
+    Forces have one in some structures only, since it needs all pairs of atoms of a structure; other
+    labels have NaN.
+    """
+    reg, owner = regression, structure_of(regression)
+    prior = np.full(len(owner), np.nan)
+    points = Points(env.values, batch.offsets, env.species)
+    prior[reg.kind == ENERGY] = kernel.self_sum(points).value
+    sample = np.random.default_rng(seed).permutation(len(batch))[:_FORCE_STRUCTURES]
+    for s in sample:
+        rows = np.flatnonzero((owner == s) & (reg.kind == FORCE))
+        if len(rows):
+            prior[rows] = prior_force_variance(env.select(np.array([s])), kernel).ravel()
+    square = np.einsum("ij,ij->i", reg.whitened, reg.whitened) * reg.noise**2
+    return np.maximum(prior - square, 0.0)
 
 
 @njit(fastmath=FAST)

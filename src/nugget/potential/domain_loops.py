@@ -1,4 +1,4 @@
-"""Compiled loops of the training domain: densities, distances from references, and gradients."""
+"""Compiled loops of the training domain: densities, coordination, distances and gradients."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ UNKNOWN = 3.0
 # Distance at which the near term saturates, e-folds of density.
 NEAR_RANGE = 0.3
 
+# A neighbour counts fully up to this share of the range of coordination, or up to this share of a
+# shorter cutoff.
+FULL, FULL_AT_MOST = 2.0 / 3.0, 0.95
+
+# Missing neighbours below which σ_out grows with their square, and number at which it saturates.
+FEW_MISSING, MANY_MISSING = 0.2, 4.0
+
 # References that are compared together; most atoms are inside after a few of these blocks.
 _BLOCK = 32
 
@@ -37,14 +44,31 @@ class References(NamedTuple):
     points: Floats  # (c, R) logarithms of densities
     margin: float
     near: float  # eV
+    least: Floats  # (S,) coordination below which neighbours are missing
+    missing: Floats  # (S,) σ_out of one missing neighbour, eV
+
+
+@njit(inline="always")
+def _counts(r: float, reach: float, cutoff: float) -> tuple[float, float]:
+    """How much a neighbour at distance r counts, and the derivative by r."""
+    start, end = min(FULL * reach, FULL_AT_MOST * cutoff), min(reach, cutoff)
+    if r <= start:
+        return 1.0, 0.0
+    if r >= end:
+        return 0.0, 0.0
+    x = (r - start) / (end - start)
+    step = x * x * x * (10.0 - 15.0 * x + 6.0 * x * x)
+    return 1.0 - step, -30.0 * x * x * (1.0 - x) * (1.0 - x) / (end - start)
 
 
 @njit(fastmath=FAST)
 def densities(
     positions: Floats, index: Ints, radii: Floats, i: Ints, j: Ints, shift: Floats, cutoff: float,
-    rho: Floats,
+    bond: float, rho: Floats, number: Floats,
 ) -> None:  # fmt: skip
     """Add exp(−b(r/r₀ − 1))·(1 − r²/r_c²)² of all pairs to the densities (N, c) of both atoms.
+
+    Neighbours within `bond` times r₀, and within the cutoff, are counted in `number` (N,).
 
     `index` numbers the elements of the training set (−1 for others). If there are several, the
     channels after the first three hold one density for each element of the neighbours.
@@ -61,7 +85,11 @@ def densities(
             continue
         left = 1.0 - r2 / square
         fade = left * left
-        q = np.exp(-DECAY * (np.sqrt(r2) / (radii[a] + radii[b]) - 1.0))
+        r, r0 = np.sqrt(r2), radii[a] + radii[b]
+        count = _counts(r, bond * r0, cutoff)[0]
+        number[a] += count
+        number[b] += count
+        q = np.exp(-DECAY * (r / r0 - 1.0))
         w0, w1, w2 = q * fade, q * q * fade, (q * q) * (q * q) * fade
         rho[a, 0] += w0
         rho[a, 1] += w1
@@ -93,16 +121,19 @@ def logarithms(rho: Floats) -> Floats:
 
 @njit(fastmath=FAST)
 def shares_of_std(
-    rho: Floats, index: Ints, weight: Floats, references: References
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Share of each atom in σ_out (N,), its derivative by ρ (N, c), D (N,) and n(D) (N,).
+    rho: Floats, number: Floats, index: Ints, weight: Floats, references: References
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+    """Share of each atom in σ_out (N,), its derivatives by ρ (N, c) and coordination (N,), D (N,),
+    n(D) (N,) and u (N,).
 
-    The share is w·g(D₊, D₋) + a·n(D). D² is the mean of the squared distances to the references,
-    weighted by exp(−d²/τ), minus margin²; D₊ and D₋ are its parts towards higher and lower density.
+    The share is w·g(D₊, D₋) + a·n(D) + b·u. D² is the mean of the squared distances to the
+    references, weighted by exp(−d²/τ), minus margin²; D₊ and D₋ are its parts towards higher and
+    lower density. u is a function of the number of missing neighbours.
     """
     n, c = rho.shape
     starts, points, margin = references.starts, references.points, references.margin
     share, slope, distance, near = np.zeros(n), np.zeros((n, c)), np.zeros(n), np.zeros(n)
+    by_number, gone = np.zeros(n), np.zeros(n)
     t, by_square, by_up = np.empty(c), np.empty(c), np.empty(c)
     squares = np.empty(points.shape[1])
     inside = margin * margin
@@ -114,6 +145,12 @@ def shares_of_std(
             near[a] = NEAR_RANGE
             share[a] = weight[a] * UNKNOWN * UNKNOWN + references.near * NEAR_RANGE
             continue
+        few = references.least[s] - number[a]
+        if few > 0.0:
+            gone[a] = few * few / ((few + FEW_MISSING) * (1.0 + few / MANY_MISSING))
+            share[a] = references.missing[s] * gone[a]
+            rate = 2.0 / few - 1.0 / (few + FEW_MISSING) - 1.0 / (few + MANY_MISSING)
+            by_number[a] = -references.missing[s] * gone[a] * rate
         first, last = starts[s], starts[s + 1]
         for k in range(c):
             t[k] = np.log(_epsilon(k) + rho[a, k])
@@ -167,7 +204,7 @@ def shares_of_std(
         dist = np.sqrt(mean - inside)
         distance[a] = dist
         near[a] = dist * dist / ((margin + dist) * (1.0 + dist / NEAR_RANGE))
-        share[a] = weight[a] * (up * part + root * root / (1.0 + root)) + references.near * near[a]
+        share[a] += weight[a] * (up * part + root * root / (1.0 + root)) + references.near * near[a]
         rate = (2.0 / dist - 1.0 / (margin + dist) - 1.0 / (NEAR_RANGE + dist)) / (2.0 * dist)
         h = (1.0 + 0.5 * root) / ((1.0 + root) * (1.0 + root))
         on_up = weight[a] * part * (1.0 - h)
@@ -176,15 +213,15 @@ def shares_of_std(
         for k in range(c):
             by_log = on_up * by_up[k] + on_square * by_square[k]
             slope[a, k] = by_log / (_epsilon(k) + rho[a, k])
-    return share, slope, distance, near
+    return share, slope, by_number, distance, near, gone
 
 
 @njit(fastmath=FAST)
 def pull_back(
     positions: Floats, index: Ints, owner: Ints, radii: Floats, i: Ints, j: Ints, shift: Floats,
-    cutoff: float, slope: Floats, gradient: Floats, strain: Floats,
+    cutoff: float, bond: float, slope: Floats, by_number: Floats, gradient: Floats, strain: Floats,
 ) -> None:  # fmt: skip
-    """Add the derivatives of Σ slope·ρ by positions (N, 3) and strain (B, 3, 3)."""
+    """Add the derivatives of Σ slope·ρ + by_number·coordination by positions and strain."""
     by_element = slope.shape[1] > CHANNELS
     square = cutoff * cutoff
     d = np.empty(3)
@@ -197,7 +234,8 @@ def pull_back(
                 s0 += slope[a, CHANNELS + index[b]]
             if index[a] >= 0:
                 s0 += slope[b, CHANNELS + index[a]]
-        if s0 == 0.0 and s1 == 0.0 and s2 == 0.0:
+        on_number = by_number[a] + by_number[b]
+        if s0 == 0.0 and s1 == 0.0 and s2 == 0.0 and on_number == 0.0:
             continue
         r2 = 0.0
         for axis in range(3):
@@ -211,6 +249,7 @@ def pull_back(
         q2 = q * q
         by_r = s0 * q * (less - rate * fade) + s1 * q2 * (less - 2.0 * rate * fade)
         by_r += s2 * q2 * q2 * (less - 4.0 * rate * fade)
+        by_r += on_number * _counts(r, bond * (radii[a] + radii[b]), cutoff)[1]
         for axis in range(3):
             g = by_r * d[axis] / r
             gradient[b, axis] += g

@@ -302,7 +302,7 @@ def _features_grad(
         columns = fitted.columns if std else None
         variance, sign = added, 1.0
         if own is not None:
-            variance, sign = fitted.scale**2 * own, -1.0
+            variance, sign = fitted.prior_part(own, sizes), -1.0
             if added is not None:
                 variance = variance + added
         mean, deviation, gradients = (

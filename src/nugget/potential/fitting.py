@@ -28,6 +28,7 @@ from nugget.gp.uncertainty.base import Streamable
 from nugget.numerics.arrays import Floats, Ints
 from nugget.potential.design import label_rows
 from nugget.potential.domain import TrainingDomain
+from nugget.potential.evaluate import NO_GRADIENT, value_and_grad
 from nugget.potential.fitted import FittedState, ModelParts, environment_points
 from nugget.potential.mean_functions.base import extended, label_values
 from nugget.potential.training import Noise, Training, TrainingData
@@ -48,6 +49,11 @@ LARGEST_COST = 2e11
 # this much, on so many structures. It is 0.07 for lithium and 0.03 for gold clusters, where twice
 # as many points reduce the test errors by less than 5 %.
 _POINTS_GAIN, _POINTS_STRUCTURES, _POINTS_FEWEST = 0.1, 60, 20
+
+# Structures that are learned together are a new kind if they are at least so many, and either their
+# median distance from the training domain or their rms of error/σ is larger than this. The limit of
+# inducing points is then raised by a quarter.
+_NEW_KIND, _OUTSIDE, _WRONG, _MORE = 5, 0.1, 2.0, 4
 
 # Inducing points for the marginal likelihood, which is evaluated many times.
 _LIKELIHOOD_POINTS = 300
@@ -141,6 +147,30 @@ def phases(progress: Any) -> Callable[[str], None]:
     return phase
 
 
+def is_new_kind(state: FittedState, more: Training) -> bool:
+    """Whether several structures are unlike the training set, by distance or by error.
+
+    This needs a training domain; a single structure is no kind.
+    """
+    if state.domain is None or len(more.batch) < _NEW_KIND:
+        return False
+    values = value_and_grad(state, more.batch, NO_GRADIENT)
+    assert values.std is not None
+    assert values.domain is not None
+    error = (more.energy - values.energy) / values.std
+    unusual, wrong = np.median(values.domain.outside), np.sqrt(np.mean(error**2))
+    return bool(unusual > _OUTSIDE or wrong > _WRONG)
+
+
+def with_more_points(parts: ModelParts, present: int) -> ModelParts:
+    """The parts with a larger limit of inducing points, for structures of a new kind."""
+    rule = parts.inducing
+    if not isinstance(rule, PivotedCholesky) or rule.max_points is None:
+        return parts
+    limit = max(rule.max_points, present) + max(rule.max_points // _MORE, 1)
+    return replace(parts, inducing=replace(rule, max_points=limit))
+
+
 def extended_state(
     parts: ModelParts, old: FittedState, more: Training, rng: np.random.Generator
 ) -> FittedState:
@@ -162,7 +192,8 @@ def extended_state(
     training = old.training.append(more)
     domain = old.domain
     if domain is not None:
-        domain = TrainingDomain.fit(training.batch, domain.cutoff).with_near(domain.near)
+        new = TrainingDomain.fit(training.batch, domain.cutoff)
+        domain = new.with_amplitudes(domain.near, domain.missing)
 
     def environments() -> Floats:
         every = parts.descriptor.compute(training.batch)

@@ -184,7 +184,11 @@ _ARRAYS: dict[str, tuple[str, Shape]] = {
     "domain/margin": ("f8", ()),
     "domain/cutoff": ("f8", ()),
     "domain/prior": ("f8", ()),
+    "domain/bond": ("f8", ()),
+    "domain/least": ("f8", ("e",)),
+    "domain/usual": ("f8", ("e",)),
     "domain/near": ("f8", ()),
+    "domain/missing": ("f8", ()),
 }
 
 _DOMAIN = tuple(name for name in _ARRAYS if name.startswith("domain/"))
@@ -262,7 +266,8 @@ def _wrong_domain(a: Arrays) -> Iterator[tuple[str, Any]]:
     yield "domain/references do not fit the elements", references.shape[1] != number
     for name in ("domain/margin", "domain/cutoff", "domain/prior"):
         yield f"{name} is not positive", not 0 < a[name] < _HUGE
-    yield "domain/near is negative", not 0 <= a["domain/near"] < _HUGE
+    for name in ("domain/near", "domain/missing", "domain/bond"):
+        yield f"{name} is negative", not 0 <= a[name] < _HUGE
 
 
 def _wrong_values(arrays: Arrays, parts: ModelParts) -> Iterator[tuple[str, Any]]:

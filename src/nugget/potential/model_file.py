@@ -10,6 +10,7 @@ Formats that can be read:
 3: mean functions have their registered name; a fitted uncertainty has a scale and its arrays; the
    archive has a checksum.
 4: a model may have a training domain.
+5: a training domain counts missing neighbours; a projected process has factors and floors.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Header = dict[str, Any]
 FormatArrays = dict[str, NDArray[Any]]
 
 
-OLDEST, CURRENT = 2, 4
+OLDEST, CURRENT = 2, 5
 
 CHECKED = 3  # formats from this one on have a checksum
 
@@ -83,6 +84,14 @@ def _from_3(header: Header, arrays: FormatArrays) -> tuple[Header, FormatArrays]
     return {**header, "domain": False}, arrays
 
 
+def _from_4(header: Header, arrays: FormatArrays) -> tuple[Header, FormatArrays]:
+    if "domain/elements" not in arrays:
+        return header, arrays
+    none = np.zeros(len(arrays["domain/elements"]))
+    number = {"domain/bond": np.array(0.0), "domain/missing": np.array(0.0)}
+    return header, {**arrays, **number, "domain/least": none, "domain/usual": none}
+
+
 def _named_mean_function(settings: dict[str, Any]) -> dict[str, Any]:
     plain = dict(settings)
     kind = plain.pop("kind")
@@ -97,6 +106,7 @@ def _named_mean_function(settings: dict[str, Any]) -> dict[str, Any]:
 _STEPS: dict[int, Callable[[Header, FormatArrays], tuple[Header, FormatArrays]]] = {
     2: _from_2,
     3: _from_3,
+    4: _from_4,
 }
 
 # Words of earlier releases in a calibration, and the current ones.

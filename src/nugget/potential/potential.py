@@ -14,9 +14,12 @@ from ase import Atoms
 from nugget.calibration.leave_one_out import (
     FEWEST,
     calibrate_leave_one_out,
+    check_leave_one_out,
     check_number,
+    posterior_level,
     similar_structures,
 )
+from nugget.calibration.metrics import Method
 from nugget.descriptors.base import Descriptor, Environments
 from nugget.display import Contents, Shown, counted
 from nugget.errors import NuggetError
@@ -24,21 +27,24 @@ from nugget.gp.inducing import InducingRule, PivotedCholesky
 from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.regression import SparseRegression
 from nugget.gp.uncertainty import FittedUncertainty, Posterior, Uncertainty
-from nugget.gp.uncertainty.base import HasFloors
+from nugget.gp.uncertainty.base import HasFloors, NeedsCalibration
 from nugget.numerics.threads import one_blas_thread
 from nugget.potential.calculator import NuggetCalculator
+from nugget.potential.design import open_variance
 from nugget.potential.fitted import FittedState, ModelParts, StoredModel
 from nugget.potential.fitting import (
     Progress,
     extended_state,
     fit_state,
     fit_state_streamed,
+    is_new_kind,
     optimise_likelihood,
     phases,
     with_label_rows,
+    with_more_points,
 )
 from nugget.potential.leave_shells_out import FEWEST as SHELLS_FEWEST
-from nugget.potential.leave_shells_out import near_amplitude
+from nugget.potential.leave_shells_out import amplitudes
 from nugget.potential.mean_functions.base import MeanFunction, SpeciesEnergies, as_mean_function
 from nugget.potential.mean_functions.zbl import ZBL
 from nugget.potential.model_file import load_model, save_model
@@ -154,9 +160,9 @@ class Potential(Shown):
         use_stress : whether to fit to stresses as well.
         progress : `progress(done, total)` is called for each structure; its method `phase`, if
             there is one, is called with the name of each phase.
-        calibrate : "loo" calibrates a `Posterior` uncertainty on leave-one-out residuals; no
-            validation set is needed. "auto" does so for a `Posterior` and five or more
-            structures, and leaves other uncertainties as they are.
+        calibrate : "loo" calibrates the uncertainty on leave-one-out residuals; no validation set
+            is needed. "auto" does so for a `Posterior` and five or more structures, and keeps the
+            levels of other uncertainties as they are given.
         choose_noise : set the noise levels to those with the smallest leave-one-out errors.
         threads : cores to use (0: all; None: see `nugget.set_threads`). The result does not depend
             on it.
@@ -189,10 +195,10 @@ class Potential(Shown):
         if calibrate not in (None, "auto", "loo"):
             raise NuggetError(f"calibrate is {calibrate!r}; choose 'auto', 'loo' or None.")
         if calibrate == "auto":
-            possible = isinstance(self.uncertainty, HasFloors) and len(data.batch) >= FEWEST
-            calibrate = "loo" if possible and not stream else None
-        if calibrate is not None and not isinstance(self.uncertainty, HasFloors):
-            self.uncertainty = Posterior()
+            needed = isinstance(self.uncertainty, NeedsCalibration)
+            calibrate = "loo" if needed and len(data.batch) >= FEWEST and not stream else None
+        if calibrate is not None:
+            check_leave_one_out(self.uncertainty)
         self.rng = np.random.default_rng(self.seed)
         self.calibration = None
         if stream:
@@ -218,7 +224,7 @@ class Potential(Shown):
         return self
 
     def calibrate_leave_one_out(self, environments: Environments | None = None) -> dict[str, Any]:
-        """Calibrate a `Posterior` uncertainty on leave-one-out residuals; no refit.
+        """Calibrate the uncertainty on leave-one-out residuals; no refit.
 
         `environments` are the features of the training set, if they are available. Returns the
         record that becomes `calibration`.
@@ -229,15 +235,20 @@ class Potential(Shown):
             env = self.descriptor.compute(state.training.batch)
         n_species = len(self.descriptor.species)
         groups = similar_structures(env.values, env.species, env.owner, n_species, self.seed)
+        variance = None
+        if state.uncertainty.uses_prior_variance:
+            variance = open_variance(
+                state.training.batch, env, state.kernel, state.regression, self.seed
+            )
         uncertainty, record = calibrate_leave_one_out(
-            state.regression, state.uncertainty, groups, self.seed
+            state.regression, state.uncertainty, groups, self.seed, variance
         )
         self.set_uncertainty(uncertainty)
         self.calibration = record
-        enough = len(state.training.batch) >= SHELLS_FEWEST
-        if state.domain is not None and enough and isinstance(self.uncertainty, Posterior):
-            near = near_amplitude(state, self.uncertainty, env)
-            self._state = replace(self.fitted, domain=state.domain.with_near(near))
+        if state.domain is not None and len(state.training.batch) >= SHELLS_FEWEST:
+            level = posterior_level(state.regression, uncertainty, groups)
+            domain = state.domain.with_amplitudes(*amplitudes(state, level, env))
+            self._state = replace(self.fitted, domain=domain)
         return record
 
     def leave_one_out(self, groups: Sequence[str] | None = None) -> list[StructureResidual]:
@@ -266,13 +277,21 @@ class Potential(Shown):
     ) -> Potential:  # fmt: skip
         """Learn further structures at the cost of those alone; the mean function stays fixed.
 
-        Forces and stress are used as in `fit`, unless given.
+        Forces and stress are used as in `fit`, unless given. Structures of a new kind get inducing
+        points beyond the limit of the rule, and an uncertainty that was calibrated on leave-one-out
+        residuals is calibrated again.
         """
         self._state = old = with_label_rows(self.model_parts, self.fitted)
         forces = old.training.use_forces if use_forces is None else use_forces
         stress = old.training.use_stress if use_stress is None else use_stress
-        more = Training.read(images, forces, stress)
-        self._state = extended_state(self.model_parts, old, more, self.rng)
+        more, parts = Training.read(images, forces, stress), self.model_parts
+        unlike = is_new_kind(old, more)
+        if unlike:
+            parts = with_more_points(parts, len(old.inducing))
+        self._state = extended_state(parts, old, more, self.rng)
+        method = (self.calibration or {}).get("method")
+        if unlike and method == Method.LEAVE_ONE_OUT.value:
+            self.calibrate_leave_one_out()
         return self
 
     def copy(self) -> Potential:
@@ -333,15 +352,35 @@ class Potential(Shown):
             forces_uncertainty=forces_uncertainty,
             stress_uncertainty=stress_uncertainty,
         )
+        if stress_uncertainty:
+            self._check_stress_levels()
         state = self.fitted
         return predict_parts(state, list(state.parts(batch)), want, progress, threads)
 
-    def lcb(self, kappa: float) -> Surface:
+    @property
+    def has_stress_levels(self) -> bool:
+        """Whether σ of the stress was measured, or is not calibrated at all."""
+        settings: Any = self.uncertainty
+        if self.calibration is None or not isinstance(settings, HasFloors):
+            return True
+        levels = ("stress", "stress_floor") if "stress" in settings.floor_kinds else ()
+        default: Any = type(settings)()
+        return not levels or any(getattr(settings, n) != getattr(default, n) for n in levels)
+
+    def _check_stress_levels(self) -> None:
+        if not self.has_stress_levels:
+            raise NuggetError(
+                "σ of the stress was never measured, because this model was calibrated without "
+                "stress labels: fit with stress, or calibrate on structures that have one."
+            )
+
+    def lcb(self, kappa: float, domain_penalty: float = 0.0) -> Surface:
         """The lower confidence bound E − κσ; call it with images for values and gradients.
 
-        σ leaves out the training domain (see `potential.surface`).
+        σ does not contain σ_out of the training domain. `domain_penalty` times σ_out is added to
+        the energy instead, so that minima outside the domain are avoided (see `potential.surface`).
         """
-        return Surface(self.fitted, kappa)
+        return Surface(self.fitted, kappa, domain_penalty=domain_penalty)
 
     def calculator(self, **options: Any) -> NuggetCalculator:
         """An ASE calculator of the mean energy."""

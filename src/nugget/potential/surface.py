@@ -1,8 +1,9 @@
 """Surfaces for relaxations: the mean, the lower confidence bound, or one ensemble member.
 
 Each is a weight vector on the kernel sums plus a scalar, so all of them share one backward pass.
-σ of a surface leaves out the training domain: a lower confidence bound that fell without limit
-outside the domain would have no minima.
+σ of a surface does not contain σ_out of the training domain, because a lower confidence bound that
+fell without limit outside the domain would have no minima. With a `domain_penalty` λ the surface is
+E − κσ + λσ_out, so that relaxations avoid environments that the training set says nothing about.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from ase import Atoms
 
+from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats, Ints
 from nugget.numerics.threads import each, free
 from nugget.potential.evaluate import value_and_grad
@@ -35,12 +37,22 @@ class SurfaceValues(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """E(X) − κ σ(X), or one ensemble member, `member` = (weights (m,), shift per atom)."""
+    """E − κσ + λσ_out, or one ensemble member, `member` = (weights (m,), shift per atom)."""
 
     state: FittedState
     kappa: float = 0.0
     member: tuple[Floats, float] | None = None
     threads: int | None = None  # cores to use; 0: all, None: see `nugget.set_threads`
+    domain_penalty: float = 0.0  # λ, for a state with a training domain
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.domain_penalty) and self.domain_penalty >= 0.0):
+            raise NuggetError(f"domain_penalty is {self.domain_penalty}; give 0 or more.")
+        if self.domain_penalty and self.state.domain is None:
+            raise NuggetError(
+                "A domain_penalty needs a potential with a training domain: build it with "
+                "domain=True."
+            )
 
     concurrent: ClassVar[bool] = True  # evaluators share no mutable state
 
@@ -78,11 +90,16 @@ class Surface:
         value = values.energy
         if self.kappa != 0.0 and values.std is not None:
             value = values.energy - self.kappa * values.std
+        gradient, strain = values.gradients[0], values.strains[0]
+        if self.domain_penalty and self.state.domain is not None:
+            domain = self.state.domain.evaluate(batch, pairs)
+            by_positions, by_strain = domain.derivatives
+            value = value + self.domain_penalty * domain.std
+            gradient = gradient + self.domain_penalty * by_positions
+            strain = strain + self.domain_penalty * by_strain
         if len(values.coincident):
             value[values.coincident] = np.nan
-        return SurfaceValues(
-            value, values.gradients[0], values.strains[0], values.energy, values.std
-        )
+        return SurfaceValues(value, gradient, strain, values.energy, values.std)
 
     def on_cells(self, batch: Batch, pairs: Pairs | None = None) -> tuple[Floats, Floats, Floats]:
         """For optimisers of cells: values, gradients by positions, derivatives by strain."""

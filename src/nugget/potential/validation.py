@@ -8,6 +8,7 @@ large structures would dominate them in total energies.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -16,12 +17,21 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
-from nugget.calibration.leave_one_out import fit_level, stored_scores
-from nugget.calibration.metrics import Method, Metrics, summary
+from nugget.calibration.leave_one_out import (
+    FEWEST,
+    Level,
+    balance,
+    fit_level,
+    mean_function_error,
+    stored_scores,
+)
+from nugget.calibration.metrics import Method, Metrics, spearman, summary
 from nugget.calibration.recalibrate import (
+    FEW,
     LEVEL_BOUNDS,
     SCALE_BOUNDS,
     Calibration,
+    CalibrationWarning,
     Objective,
     Terms,
     fit_levels,
@@ -30,11 +40,11 @@ from nugget.calibration.recalibrate import (
 from nugget.display import Progress
 from nugget.errors import NuggetError
 from nugget.gp.cross_validation import LeftOut
-from nugget.gp.labels import ENERGY
-from nugget.gp.uncertainty.base import HasFloors, HasLevels
+from nugget.gp.uncertainty.base import AdjustableLevels, HasFloors, HasLevels
 from nugget.numerics.arrays import Bools, Floats, Ints
 from nugget.potential.evaluate import NO_GRADIENT, value_and_grad
 from nugget.potential.potential import Potential
+from nugget.potential.prediction import Prediction
 from nugget.structures.batch import as_batch
 from nugget.structures.labels import read_labels
 
@@ -51,6 +61,11 @@ _PRIOR_RANGE = 3.0
 
 # ... unless even the largest such σ_p adds less than this share of the validation error.
 _NOTICEABLE = 0.03
+
+
+# A calibration must not reduce the relative spread of σ below this share of the spread before, nor
+# the rank correlation of new and old σ below this value, unless σ were alike before.
+_FLAT, _SAME_ORDER, _ALIKE = 0.2, 0.7, 0.02
 
 
 # Structures whose kernel rows are held in memory at a time.
@@ -79,7 +94,7 @@ def residuals(
     """Predictions against stored energies, per atom; a structure without energy is an error."""
     labels, sizes = _labels(images)
     prediction = potential.predict(images, forces=False, progress=progress)
-    std = prediction.energy_uncertainty
+    std = with_group_factors(potential, images, prediction).energy_uncertainty
     assert std is not None
     return Residuals(labels / sizes, prediction.energy / sizes, std / sizes, sizes)
 
@@ -112,7 +127,8 @@ def calibrate(
     The potential is changed in place, and the result becomes `potential.calibration`, which its
     model file stores. The `resamples` of bootstrap intervals are drawn with `rng` or the
     potential's seed; `resamples=0` skips them. A `CalibrationWarning` reports few structures or a
-    level on a bound.
+    level on a bound. Levels that would make all error bars nearly equal, or change their order, are
+    refused with a warning, and one factor is fitted instead.
     """
     if method not in ("levels", "scale"):
         raise NuggetError(f"method is {method!r}; choose 'levels' or 'scale'.")
@@ -120,80 +136,117 @@ def calibrate(
         raise NuggetError(f"resamples is {resamples}; give 0 for no intervals, or more.")
     generator = np.random.default_rng(potential.seed) if rng is None else rng
     draw = generator if resamples else None
-    fitted = potential.fitted.uncertainty.with_scale(1.0)
-    limits = dict(bounds or {})
-    if isinstance(fitted, HasLevels) and method == "levels":
-        result = _levels(potential, fitted, images, objective, limits, draw, resamples, confidence)
-        potential.set_uncertainty(fitted.with_levels(**result.levels))
-    else:
-        if unknown := set(limits) - {"scale"}:
-            raise NuggetError(f"bounds are given for {sorted(unknown)}; there is only 'scale'.")
-        before = residuals(potential.without_domain(), images)
-        unscaled = before.y_std / potential.fitted.uncertainty.scale
-        result = fit_scale(
-            before.y_true, before.y_pred, unscaled, objective=objective,
-            bounds=limits.get("scale", SCALE_BOUNDS), rng=draw, resamples=resamples,
-            confidence=confidence,
-        )  # fmt: skip
-        potential.set_uncertainty(fitted.with_scale(result.scale))
+    search = _Search(potential, images, objective, dict(bounds or {}), draw, resamples, confidence)
+    result = None
+    if isinstance(potential.fitted.uncertainty, HasLevels) and method == "levels":
+        result = search.levels_in_order()
+    if result is None:
+        result = search.scale()
     after = residuals(potential, images)
     scores = stored_scores(np.abs(after.y_true - after.y_pred) / after.y_std, potential.seed)
     potential.calibration = {
         **result.to_dict(),
-        "method": Method(method).value,
+        "method": Method("levels" if result.levels else "scale").value,
         "normalisation": "per atom",
         "scores": {"energy": scores},
     }
     return result
 
 
-def _levels(
-    potential: Potential,
-    fitted: HasLevels,
-    images: Sequence[Atoms],
-    objective: Objective,
-    bounds: dict[str, tuple[float, float]],
-    rng: np.random.Generator | None,
-    resamples: int,
-    confidence: float,
-) -> Calibration:
-    names = fitted.level_names
-    at = names.index("prior")
-    labels, sizes = _labels(images)
-    energy, gram = _energy_and_gram(potential, fitted, images)
-    for name in names:
-        if name in _FACTORS:
-            bounds.setdefault(name, _FACTORS[name])
-    y_true, y_pred = labels / sizes, energy / sizes
-    gram /= (sizes**2.0)[:, None, None]  # σ/N
-    fixed: dict[str, float] = {}
-    if "prior" not in bounds:
-        rms = _distance_from_mean_function(potential)
-        error = float(np.sqrt(np.mean((y_true - y_pred) ** 2)))
-        bounds["prior"] = (rms / _PRIOR_RANGE, rms * _PRIOR_RANGE)
-        if np.sqrt(gram[:, at, at].mean()) * rms * _PRIOR_RANGE < _NOTICEABLE * error:
-            fixed["prior"] = rms
-            del bounds["prior"]
-    # Without force labels the block of σ_lf is empty.
-    free = [k for k in range(len(names)) if names[k] not in fixed and np.any(gram[:, k, k] > 0)]
-    result = fit_levels(
-        y_true, y_pred, gram[:, free][:, :, free], tuple(names[k] for k in free),
-        objective=objective, bounds=bounds, rng=rng, resamples=resamples, confidence=confidence,
-    )  # fmt: skip
-    levels = {**result.levels, **fixed}
-    s = np.array([levels.get(name, 0.0) for name in names])
-    sigma = np.sqrt(np.einsum("a,nab,b->n", s, gram, s))
-    terms = Terms.of(y_true - y_pred, sigma[None], objective)
-    return replace(result, levels=levels, value=float(terms.score(np.ones(len(sigma)))[0][0]))
+@dataclass(frozen=True)
+class _Search:
+    """The levels, or one factor on σ, that fit validation structures best."""
+
+    potential: Potential
+    images: Sequence[Atoms]
+    objective: Objective
+    bounds: dict[str, tuple[float, float]]
+    rng: np.random.Generator | None
+    resamples: int
+    confidence: float
+
+    def levels_in_order(self) -> Calibration | None:
+        """Set the levels; None, and no change, if they would spoil the ranking by σ."""
+        potential, old = self.potential, self.potential.fitted.uncertainty
+        before = residuals(potential.without_domain(), self.images).y_std
+        fitted = old.with_scale(1.0)
+        assert isinstance(fitted, HasLevels)
+        result = self._levels(fitted, dict(self.bounds))
+        potential.set_uncertainty(fitted.with_levels(**result.levels))
+        after = residuals(potential.without_domain(), self.images).y_std
+        ranked = isinstance(old.settings, HasFloors)  # levels of an ensemble rank anew
+        if len(before) < FEW or self.bounds or _keeps_order(before, after, ranked):
+            return result
+        potential.set_uncertainty(old)
+        warnings.warn(
+            f"the levels that fit these {len(before)} structures best would make their error bars "
+            "nearly equal or change their order; one factor on σ is fitted instead.",
+            CalibrationWarning,
+            stacklevel=4,
+        )
+        return None
+
+    def scale(self) -> Calibration:
+        """Set one factor on σ, which keeps the order."""
+        if unknown := set(self.bounds) - {"scale"}:
+            raise NuggetError(f"bounds are given for {sorted(unknown)}; there is only 'scale'.")
+        potential, fitted = self.potential, self.potential.fitted.uncertainty
+        before = residuals(potential.without_domain(), self.images)
+        result = fit_scale(
+            before.y_true, before.y_pred, before.y_std / fitted.scale, objective=self.objective,
+            bounds=self.bounds.get("scale", SCALE_BOUNDS), rng=self.rng,
+            resamples=self.resamples, confidence=self.confidence,
+        )  # fmt: skip
+        potential.set_uncertainty(fitted.with_scale(result.scale))
+        return result
+
+    def _levels(self, fitted: HasLevels, bounds: dict[str, tuple[float, float]]) -> Calibration:
+        potential, images, objective = self.potential, self.images, self.objective
+        names = fitted.level_names
+        at = names.index("prior")
+        labels, sizes = _labels(images)
+        energy, gram = _energy_and_gram(potential, fitted, images)
+        for name in names:
+            if name in _FACTORS:
+                bounds.setdefault(name, _FACTORS[name])
+        y_true, y_pred = labels / sizes, energy / sizes
+        gram /= (sizes**2.0)[:, None, None]  # σ/N
+        fixed: dict[str, float] = {}
+        if "prior" not in bounds:
+            rms = _distance_from_mean_function(potential)
+            error = float(np.sqrt(np.mean((y_true - y_pred) ** 2)))
+            bounds["prior"] = (rms / _PRIOR_RANGE, rms * _PRIOR_RANGE)
+            if np.sqrt(gram[:, at, at].mean()) * rms * _PRIOR_RANGE < _NOTICEABLE * error:
+                fixed["prior"] = rms
+                del bounds["prior"]
+        # Without force labels the block of σ_lf is empty.
+        free = [k for k in range(len(names)) if names[k] not in fixed and np.any(gram[:, k, k] > 0)]
+        result = fit_levels(
+            y_true, y_pred, gram[:, free][:, :, free], tuple(names[k] for k in free),
+            objective=objective, bounds=bounds, rng=self.rng,
+            resamples=self.resamples, confidence=self.confidence,
+        )  # fmt: skip
+        levels = {**result.levels, **fixed}
+        s = np.array([levels.get(name, 0.0) for name in names])
+        sigma = np.sqrt(np.einsum("a,nab,b->n", s, gram, s))
+        terms = Terms.of(y_true - y_pred, sigma[None], objective)
+        return replace(result, levels=levels, value=float(terms.score(np.ones(len(sigma)))[0][0]))
+
+
+def _keeps_order(before: Floats, after: Floats, ranked: bool = True) -> bool:
+    """Whether σ of some structures differ as much as before, if `ranked` in the same order."""
+    spread = np.std(after) / np.mean(after), np.std(before) / np.mean(before)
+    if spread[1] < _ALIKE:
+        return True
+    in_order = not ranked or spearman(before, np.zeros_like(before), after) >= _SAME_ORDER
+    return bool(spread[0] >= _FLAT * spread[1] and in_order)
 
 
 def _distance_from_mean_function(potential: Potential) -> float:
-    """Root mean square of (E − mean function)/N over the training energies, within limits."""
-    fit = potential.fitted.regression
-    energies = fit.kind == ENERGY
-    rms = np.sqrt(np.mean((fit.y[energies] / fit.count[energies]) ** 2))
+    """σ_p of the training energies, within limits."""
     low, high = LEVEL_BOUNDS
-    return float(np.clip(rms, _PRIOR_RANGE * low, high / _PRIOR_RANGE))
+    error = mean_function_error(potential.fitted.regression)
+    return float(np.clip(error, _PRIOR_RANGE * low, high / _PRIOR_RANGE))
 
 
 def _labels(images: Sequence[Atoms]) -> tuple[Floats, Ints]:
@@ -293,7 +346,7 @@ def calibrate_components(
     fitted = potential.fitted.uncertainty
     settings = fitted.settings
     if not (
-        isinstance(fitted, HasLevels)
+        isinstance(fitted, AdjustableLevels)
         and isinstance(settings, HasFloors)
         and kind in settings.floor_kinds
     ):
@@ -301,25 +354,62 @@ def calibrate_components(
             f"{type(fitted.settings).__name__} has no level of its own for the {kind}; fit with "
             "the uncertainty Posterior."
         )
-    bare = {kind: 1.0, f"{kind}_floor": 0.0, "prior": 0.0}
-    potential.set_uncertainty(fitted.with_scale(1.0).with_levels(**bare))
-    validation = components(potential.without_domain(), images, kind, progress)
-    potential.set_uncertainty(fitted)
+    bare, unit = potential.without_domain(), {kind: 1.0, f"{kind}_floor": 0.0}
+    if isinstance(fitted, HasLevels):
+        unit["prior"] = 0.0
+    bare.set_uncertainty(fitted.with_scale(1.0).with_levels(**unit))
+    bare.calibration = None
+    validation = components(bare, images, kind, progress)
     if validation is None:
         return None
     residual, one = validation.y_true - validation.y_pred, np.ones(len(validation.y_true))
     seen = LeftOut(residual, validation.y_std**2)
     level = fit_level(seen, seen, one)
+    old = Level(getattr(settings, kind), getattr(settings, f"{kind}_floor"))
+    before, after = (each.std(seen.variance, one) for each in (old, level))
+    if not _keeps_order(before, after):  # one factor, as for energies
+        level = old.times(balance(np.abs(residual) / before))
     levels = {kind: level.factor, f"{kind}_floor": level.floor}
     potential.set_uncertainty(fitted.with_levels(**levels))
     scores = stored_scores(np.abs(residual) / level.std(seen.variance, one), potential.seed)
-    old = potential.calibration or {}
+    record = potential.calibration or {}
     potential.calibration = {
-        **old,
-        "levels": {**old.get("levels", {}), **levels},
-        "scores": {**old.get("scores", {}), kind: scores},
+        **record,
+        "levels": {**record.get("levels", {}), **levels},
+        "scores": {**record.get("scores", {}), kind: scores},
     }
     return levels
+
+
+def calibrate_groups(potential: Potential, images: Sequence[Atoms], key: str) -> dict[str, float]:
+    """The rms of error/σ of energies of each group of structures, by a key of `atoms.info`.
+
+    It becomes a factor on σ of the group.
+    `with_group_factors` applies them to predictions of structures that carry the same key. Groups
+    of fewer than five structures keep the factor 1.
+    """
+    potential.calibration = {**(potential.calibration or {}), "by": None}
+    energies = residuals(potential, images)
+    squares = ((energies.y_true - energies.y_pred) / energies.y_std) ** 2
+    groups = {name: own for name, own in grouped_by(images, key).items() if len(own) >= FEWEST}
+    factors = {name: float(np.sqrt(squares[own].mean())) for name, own in groups.items()}
+    if not factors:
+        raise NuggetError(f"No group by {key!r} has {FEWEST} structures; give larger groups.")
+    potential.calibration["by"] = {"key": key, "factors": factors}
+    return factors
+
+
+def with_group_factors(
+    potential: Potential, images: Sequence[Atoms], prediction: Prediction
+) -> Prediction:
+    """The prediction with the factors of `calibrate_groups` on σ of energies."""
+    record = (potential.calibration or {}).get("by")
+    if not record or prediction.energy_uncertainty is None:
+        return prediction
+    factors = np.ones(len(images))
+    for name, own in grouped_by(images, record["key"]).items():
+        factors[own] = record["factors"].get(name, 1.0)
+    return replace(prediction, energy_uncertainty=factors * prediction.energy_uncertainty)
 
 
 Groups = dict[str, list[int]]
@@ -397,6 +487,7 @@ def _errors(error: Floats, std: Floats) -> dict[str, float]:
     size = np.abs(error)
     return {
         "mae": float(size.mean()),
+        "rms_z": float(np.sqrt(np.mean((error / std) ** 2))),
         "within_1": float(np.mean(size <= std)),
         "within_2": float(np.mean(size <= 2 * std)),
     }

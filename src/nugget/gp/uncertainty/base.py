@@ -13,6 +13,7 @@ protocol of its own, below `FittedUncertainty`; an uncertainty takes part by hav
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
@@ -95,6 +96,9 @@ class FittedUncertainty(Protocol):
     ) -> tuple[Floats, Floats, Floats]:
         """Means k_sum·α (B,), stds (B,) and weights (R, B, m) on ∇k_sum of c_E·mean + c_σ·std."""
 
+    def prior_part(self, prior_variance: Floats, sizes: Floats | Ints) -> Floats:
+        """The part of std² (p,) that observations reduce, where the prior variance is used."""
+
     def prior_variance_slope(self, std: Floats) -> Floats:
         """∂std/∂prior variance (B,)."""
 
@@ -108,15 +112,20 @@ class FittedUncertainty(Protocol):
 
 
 @runtime_checkable
-class HasLevels(Protocol):
-    """A fit with noise levels that `nugget.calibration` can change without a refit."""
+class AdjustableLevels(Protocol):
+    """A fit whose levels `nugget.calibration` can change without a refit."""
+
+    def with_levels(self, **levels: float) -> Self:
+        """The same fit with other levels."""
+
+
+@runtime_checkable
+class HasLevels(AdjustableLevels, Protocol):
+    """A fit with noise levels that energies determine."""
 
     @property
     def level_names(self) -> tuple[str, ...]:
         """Names of the levels that energies determine; one of them is "prior"."""
-
-    def with_levels(self, **levels: float) -> Self:
-        """The same fit with other levels."""
 
     def unit_gram(self, k_sum: Floats, sizes: Floats) -> Floats:
         """G (B, L, L) with σ² = scale²·sᵀGs for levels s in the order of `level_names`."""
@@ -127,7 +136,7 @@ class HasFloors(Protocol):
     """Settings with a factor `kind` and a floor `kind_floor` for each kind of label.
 
     Leave-one-out residuals can determine both for energies, forces and stresses alike. The fit of
-    such settings also has levels (`HasLevels`).
+    such settings has `AdjustableLevels`.
     """
 
     @property
@@ -136,10 +145,35 @@ class HasFloors(Protocol):
 
 
 @runtime_checkable
+class NeedsCalibration(Protocol):
+    """Settings whose default levels have no meaning before they are calibrated."""
+
+    @property
+    def needs_calibration(self) -> bool: ...
+
+
+@runtime_checkable
+class HasNoiseLevels(Protocol):
+    """Settings of an ensemble with noise `label`, `force` and `prior` on its labels.
+
+    Leave-one-out residuals determine them if the fit has `AdjustableLevels`.
+    """
+
+    @property
+    def label(self) -> float: ...
+
+    @property
+    def force(self) -> float: ...
+
+    @property
+    def prior(self) -> float: ...
+
+
+@runtime_checkable
 class HasDerivativeStd(Protocol):
     """A fit that treats force and stress components differently from energies."""
 
-    def derivative_std(self, rows: Floats, kind: int) -> Floats:
+    def derivative_std(self, rows: Floats, kind: int, prior_variance: Floats | None) -> Floats:
         """Standard deviations (p,); see the function `derivative_std`."""
 
 
@@ -174,6 +208,18 @@ class Streamable(Protocol):
         """Whether these settings need the rows of all labels after all."""
 
 
+def check_levels(settings: Any) -> None:
+    """Convert the numbers of a frozen dataclass of settings to finite floats of at least 0."""
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if isinstance(value, str):
+            continue
+        if not (np.isfinite(value) and value >= 0):
+            name = f"{type(settings).__name__} {item.name}"
+            raise NuggetError(f"{name} is {value}; it must be 0 or positive.")
+        object.__setattr__(settings, item.name, float(value))
+
+
 def derivative_std(
     fitted: FittedUncertainty, rows: Floats, kind: int, prior_variance: Floats | None
 ) -> Floats:
@@ -182,7 +228,7 @@ def derivative_std(
     `kind` is FORCE or STRESS of `nugget.gp.labels`.
     """
     if isinstance(fitted, HasDerivativeStd):
-        return fitted.derivative_std(rows, kind)
+        return fitted.derivative_std(rows, kind, prior_variance)
     return fitted.std(rows, np.zeros(len(rows)), prior_variance)
 
 
@@ -200,6 +246,15 @@ class LinearUncertainty:
 
     def with_scale(self, scale: float) -> Self:
         raise NotImplementedError
+
+    @property
+    def prior_factor(self) -> float:
+        """Factor on the prior variance, for those that use it."""
+        return self.scale**2
+
+    def prior_part(self, prior_variance: Floats, sizes: Floats | Ints) -> Floats:
+        """The part of std² that observations reduce."""
+        return self.prior_factor * prior_variance
 
     @cached_property
     def columns(self) -> tuple[Floats, Floats]:
@@ -226,7 +281,7 @@ class LinearUncertainty:
         square = np.einsum("ij,ij->i", delta, delta)
         if prior_variance is None:
             return np.sqrt(square)
-        return np.sqrt(np.maximum(self.scale**2 * prior_variance - square, 0.0))
+        return np.sqrt(np.maximum(self.prior_part(prior_variance, sizes) - square, 0.0))
 
     def std_and_weights(
         self,
@@ -239,16 +294,16 @@ class LinearUncertainty:
         """Means, stds and weights, as in `FittedUncertainty`; weights are 0 where the std is."""
         own, sign = _NOTHING, 1.0
         if prior_variance is not None:
-            own, sign = self.scale**2 * prior_variance, -1.0
+            own, sign = self.prior_part(prior_variance, sizes), -1.0
         results: tuple[Floats, Floats, Floats] = std_and_weights(
             k_sum, sizes, alpha, coefficients, *self.columns, own, sign
         )
         return results
 
     def prior_variance_slope(self, std: Floats) -> Floats:
-        """∂std/∂prior variance = scale²/(2 std), 0 where the std is 0."""
+        """∂std/∂prior variance = factor/(2 std), 0 where the std is 0."""
         safe = np.where(std > 0.0, std, 1.0)
-        return np.where(std > 0.0, 0.5 * self.scale**2 / safe, 0.0)
+        return np.where(std > 0.0, 0.5 * self.prior_factor / safe, 0.0)
 
     def members(
         self, alpha: Floats, rng: np.random.Generator, n: int | None = None

@@ -14,17 +14,16 @@ factors and floors of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from nugget.errors import NuggetError
 from nugget.gp.labels import FORCE, STRESS
 from nugget.gp.linalg import solve
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty, check_levels
 from nugget.numerics.arrays import Floats
 from nugget.registry import registered
 
@@ -48,13 +47,10 @@ class Posterior:
 
     floor_kinds: ClassVar[tuple[str, ...]] = ("energy", "force", "stress")
     needs_label_rows: ClassVar[bool] = False
+    needs_calibration: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if not (np.isfinite(value) and value >= 0):
-                raise NuggetError(f"Posterior {item.name} is {value}; it must be 0 or positive.")
-            object.__setattr__(self, item.name, float(value))
+        check_levels(self)
 
     def fit(
         self,
@@ -125,7 +121,9 @@ class WeightPosterior(LinearUncertainty):
         drawn: Floats = square * s.force**2 * squares[:-1].mean(axis=0)
         return drawn, square * (s.force_floor**2 + s.prior**2 * squares[-1])
 
-    def derivative_std(self, rows: Floats, kind: int) -> Floats:
+    def derivative_std(
+        self, rows: Floats, kind: int, prior_variance: Floats | None = None
+    ) -> Floats:
         """Standard deviations (p,) of force or stress components."""
         s = self.settings
         factor, floor = {FORCE: (s.force, s.force_floor), STRESS: (s.stress, s.stress_floor)}[kind]

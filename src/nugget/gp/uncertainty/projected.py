@@ -3,20 +3,24 @@
 σ² = k_ss − κ[K_mm⁻¹ − (K_mm + AᵀΣ⁻¹A)⁻¹]κᵀ, where κ is a row of k_sum. With B = Σ^{-1/2}AU⁻¹ the
 bracket is VVᵀ with V = U⁻¹BᵀS⁻¹ and SᵀS = I + BBᵀ, one thin matrix instead of two inverses. So σ²
 is the difference of two accurate numbers, and the gradient is exactly that of the computed value.
+
+Noise and amplitude are chosen for small errors, so that σ² is multiplied by a factor, and a floor
+is added, as for the posterior (`gp.uncertainty.posterior`): energy²·σ² + N²·energy_floor².
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from nugget.errors import NuggetError
+from nugget.gp.labels import FORCE
 from nugget.gp.linalg import compress, compress_gram, inverse_gram, right_solve, solve, update_qr
 from nugget.gp.regression import SparseRegression
-from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty
+from nugget.gp.uncertainty.base import EnvironmentRows, LinearUncertainty, check_levels
 from nugget.numerics.arrays import Floats, Ints
 from nugget.registry import registered
 
@@ -28,15 +32,27 @@ TOLERANCE = 1e-6
 @registered("uncertainty")
 @dataclass(frozen=True)
 class ProjectedProcess:
-    """The observations on which the process is conditioned.
+    """The observations on which the process is conditioned, factors on its σ, and floors.
 
     "structures" are the fitted labels. "environments" is one observation per local environment,
     with rows k_m(x_i) and the noise σ_n each (the equation as printed in the paper).
+    `energy_floor` is in eV/atom, `force_floor` in eV/Å. `Potential.fit(calibrate="loo")` sets
+    factors and floors for "structures".
     """
 
     observations: str = "structures"
+    energy: float = 1.0
+    energy_floor: float = 0.0
+    force: float = 1.0
+    force_floor: float = 0.0
+
+    @property
+    def floor_kinds(self) -> tuple[str, ...]:
+        """None for "environments", whose leave-one-out residuals have no closed form."""
+        return ("energy", "force") if self.observations == "structures" else ()
 
     def __post_init__(self) -> None:
+        check_levels(self)
         if self.observations not in ("structures", "environments"):
             raise NuggetError(
                 f"ProjectedProcess observations is {self.observations!r}; "
@@ -92,10 +108,38 @@ class Projected(LinearUncertainty):
         """The same fit with every std multiplied by `scale`."""
         return replace(self, scale=float(scale))
 
+    def with_levels(self, **levels: float) -> Projected:
+        """The same fit with other factors and floors; no refit."""
+        changed: dict[str, Any] = dict(levels)
+        return replace(self, settings=replace(self.settings, **changed))
+
+    def calibrated_as(self, old: Projected) -> Projected:
+        """This fit with the factors and floors of an older one."""
+        return replace(self, settings=old.settings, scale=old.scale)
+
+    @property
+    def prior_factor(self) -> float:
+        """Factor on the prior variance."""
+        return (self.scale * self.settings.energy) ** 2
+
+    def prior_part(self, prior_variance: Floats, sizes: Floats | Ints) -> Floats:
+        """The prior variance with factor and floor."""
+        floor = self.scale * self.settings.energy_floor * np.asarray(sizes, float)
+        part: Floats = self.prior_factor * prior_variance + floor**2
+        return part
+
+    def derivative_std(self, rows: Floats, kind: int, prior_variance: Floats | None) -> Floats:
+        """Standard deviations (p,) of force components."""
+        if prior_variance is None or kind != FORCE:
+            raise NuggetError("ProjectedProcess has a σ of energies and forces only.")
+        s, delta = self.settings, rows @ self.v
+        square = np.maximum(prior_variance - np.einsum("ij,ij->i", delta, delta), 0.0)
+        return self.scale * np.sqrt(s.force**2 * square + s.force_floor**2)
+
     @cached_property
     def weights(self) -> tuple[Floats, Floats]:
-        """(V, 0), scale included."""
-        return self.scale * self.v, np.zeros(self.v.shape[1])
+        """(V, 0), factors included."""
+        return np.sqrt(self.prior_factor) * self.v, np.zeros(self.v.shape[1])
 
     def deviations(self, rows: Floats, sizes: Floats | Ints) -> Floats:
         """rows·V; a projected process has no shift per atom."""
