@@ -21,7 +21,14 @@ from nugget.onthefly.learning_calculator import labeller
 from nugget.onthefly.run_directory import read_outcomes
 from nugget.onthefly.run_settings import SaddleConfig
 from nugget.onthefly.saddle_run import CalculatorBaseline, baseline_name, find_saddle
-from nugget.onthefly.saddle_search import Modes, Surface, bofill, partitioned_step
+from nugget.onthefly.saddle_surface import (
+    BaselineMean,
+    Modes,
+    Springs,
+    Surface,
+    bofill,
+    partitioned_step,
+)
 from nugget.relax.local_surrogate import PairFeatures, Point
 
 BARRIER = 0.3749  # eV: a gold atom hops on Al(100), ASE's climbing NEB with EMT
@@ -75,7 +82,8 @@ def test_the_gradient_of_the_surface_is_that_of_its_energy():
         moved.rattle(0.05, seed=seed)
         results = label(moved).calc.results
         points.append(Point(moved.positions.ravel(), results["energy"], -results["forces"].ravel()))
-    surface = Surface(PairFeatures(atoms, free), points, baseline)
+    features = PairFeatures(atoms, free)
+    surface = Surface(features, points, BaselineMean(baseline, features))
     assert surface(points[0].x)[0] == pytest.approx(points[0].energy, abs=2e-3)
     x, direction = atoms.positions.ravel(), np.random.default_rng(0).normal(size=12)
     step = 1e-3 * direction

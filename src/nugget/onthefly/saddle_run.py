@@ -21,15 +21,8 @@ from nugget.numerics.arrays import Floats
 from nugget.onthefly.learning_calculator import Label
 from nugget.onthefly.run_directory import LABELLED, DirectoryRun, RecordedEngine
 from nugget.onthefly.run_settings import SaddleConfig
-from nugget.onthefly.saddle_search import (
-    NEGATIVE,
-    Baseline,
-    SaddleEnd,
-    SaddleSearch,
-    internal_space,
-    modes_of,
-    run_search,
-)
+from nugget.onthefly.saddle_search import SaddleEnd, SaddleSearch, run_search
+from nugget.onthefly.saddle_surface import NEGATIVE, Baseline, internal_space, modes_of
 from nugget.potential.mean_functions.from_models import CalculatorMean
 from nugget.relax.engine_relaxation import LearningRelaxation
 from nugget.relax.local_surrogate import PairFeatures
@@ -142,8 +135,9 @@ def find_saddle(
         raise NuggetError("The engine failed on the start; see the log of its calls.")
     modes: Floats | None = None
     sides: tuple[Atoms, ...] = ()
-    # A model without a baseline does not know the modes that were not followed.
-    if search.converged and (config.check_modes or baseline is None):
+    if baseline is not None and search.baseline is None:
+        tell(f"{name} failed on an evaluated structure; the search continued without it")
+    if search.converged and config.check_modes:
         modes = engine_modes(search.best, call)
         tell(f"modes of the engine: {np.round(modes[:3], 2)} eV/Å²")
     if search.converged and config.connect:
