@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._console import emit, facts, given
+from nugget.cli._console import emit, facts, given, show_verdict
 from nugget.cli.md import read_start, run_config
 from nugget.errors import NuggetError
 
@@ -66,6 +66,7 @@ def saddle(
     from nugget.onthefly.run_directory import read_engine_check
     from nugget.onthefly.run_settings import SaddleConfig
     from nugget.onthefly.saddle_run import SaddleRun, report_of
+    from nugget.report.saddle_page import read_saddle, saddle_verdict
 
     chosen = given(
         fmax=fmax, max_calls=max_calls, baseline=baseline, connect=connect or None,
@@ -85,8 +86,9 @@ def saddle(
         run = SaddleRun.create(atoms, config, out, _mode(mode, atoms))
     result = run.run(None if json else typer.echo)
     report = {**report_of(result), "engine_check": read_engine_check(run.directory)}
+    verdict = saddle_verdict(read_saddle(run.directory))
     if json:
-        emit({"directory": run.directory, **report})
+        emit({"directory": run.directory, **report, "verdict": verdict.to_dict()})
     else:
         rows: list[tuple[str, object]] = [
             ("energy", f"{report['energy']:.4f} ± {report['error']:.4f} eV"),
@@ -101,6 +103,8 @@ def saddle(
         heights = [f"{height:.4f} ± {report['error']:.4f} eV" for height in report["barriers"]]
         rows += [("barrier", text) for text in heights]
         facts(f"Saddle search {report['reason']}: {run.directory}", rows)
+        show_verdict(verdict)
+        typer.echo(f"Page: nugget report {run.directory}")
     if not result.converged:
         raise typer.Exit(1)
 
