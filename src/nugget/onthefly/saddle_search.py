@@ -48,7 +48,9 @@ PROBE = 0.1  # Å: displacement from a stationary point with a wrong number of n
 MAX_PROBES = 5
 CONFIRM = 0.05  # Å: displacement along the mode with which the engine confirms its curvature
 MAX_FAILURES = 4  # of the engine in a row
-MAX_LABELS = 3000  # of the surrogate
+MAX_LABELS = 1500  # of the surrogate; more would cost more than they improve it
+WINDOW = 5.0  # eV: points this far above the centre do not train the surrogate
+WORSE = 2.0  # ratio of forces from which on a badly predicted step is rejected
 MAX_ROTATIONS = 10  # calls that find the lowest mode of the start
 MAX_CHECKS = 4  # calls that confirm the modes of a saddle
 ALIKE = 0.9  # cosine from which on a direction counts as one that was evaluated
@@ -84,6 +86,7 @@ class SaddleSearch:
             raise NuggetError("A saddle search needs at least two free coordinates.")
         self.best = atoms.copy()  # the last evaluated structure
         self.points: list[Point] = []
+        self.centre: Point | None = None  # the last accepted point, where the next steps begin
         self.calls = 0
         self.end = SaddleEnd.RUNNING
         self.miss = float("nan")  # eV, surrogate minus engine at the last call
@@ -153,14 +156,16 @@ class SaddleSearch:
 
     def surface(self) -> Surface:
         """The surrogate, fitted to the last results."""
+        assert self.centre is not None
         number = max(MAX_LABELS // (1 + int(self.free.sum())), 3)
-        points, features = self.points[-number:], self._features
+        highest, features = self.centre.energy + WINDOW, self._features
+        points = [point for point in self.points if point.energy <= highest][-number:]
         if self.baseline is not None:
             try:
                 return Surface(features, points, BaselineMean(self.baseline, features))
             except BaselineFailed:
                 self.baseline = None  # `saddle_run` reports it
-        return Surface(features, points, Springs(features, self.points, points[-1].x))
+        return Surface(features, points, Springs(features, self.points, self.centre.x))
 
     def _learn(self, atoms: Atoms) -> None:
         self._failures = 0
@@ -174,14 +179,26 @@ class SaddleSearch:
             return
         if np.max(np.abs(self._features.positions[self.free] - x)) > 0.5 * SKIN:
             self._features = PairFeatures(atoms, self.free)
-        if self.forecast is not None:
+        self._accept(point)
+        if self.largest(point.gradient) <= self.fmax and not self._rotating:
+            self._judge(x)
+
+    def _accept(self, point: Point) -> None:
+        """Move the centre to a new point, and adapt the trust radius to the error of its energy.
+
+        A point with a large error and larger forces than before only trains the surrogate.
+        """
+        if self.forecast is not None and self.centre is not None:
             self.miss = self.forecast[0] - point.energy
             if abs(self.miss) < GOOD:
                 self._reach = min(1.2 * self._reach, LONGEST)
             elif abs(self.miss) > BAD:
                 self._reach = max(0.7 * self._reach, SHORTEST)
-        if self.largest(point.gradient) <= self.fmax and not self._rotating:
-            self._judge(x)
+                before = self.largest(self.centre.gradient)
+                if self.largest(point.gradient) > WORSE * before:
+                    self._reach = max(0.7 * self._reach, SHORTEST)
+                    return
+        self.centre = point
 
     def _judge(self, x: Floats) -> None:
         """At small forces: let the engine confirm one negative mode, or leave along a mode."""
@@ -219,7 +236,7 @@ class SaddleSearch:
         lowest = not self._checked
         self._checked.append(step / np.linalg.norm(step))
         if lowest == (curvature >= -NEGATIVE):
-            self._stationary = None
+            self._stationary, self.centre = None, probe
             if not lowest:
                 self._leave(stationary.x, step)
             return
@@ -251,8 +268,9 @@ class SaddleSearch:
         return self._next
 
     def _follow(self) -> Floats:
-        """Steps on the surrogate from the last point, until its forces vanish or the trust ends."""
-        x, surface = self.points[-1].x, self.surface()
+        """Steps on the surrogate from the centre, until its forces vanish or the trust ends."""
+        assert self.centre is not None
+        x, surface = self.centre.x, self.surface()
         hessian, start = surface.hessian(x), x
         energy, gradient = surface(x)
         for _ in range(MAX_STEPS):
@@ -267,7 +285,7 @@ class SaddleSearch:
                 break
             hessian = bofill(hessian, step, gradient_here - gradient)
             x, energy, gradient = here, energy_here, gradient_here
-            if min(self.largest(x - point.x) for point in self.points) > self._reach:
+            if min(self.largest(x - point.x) for point in surface.points) > self._reach:
                 break
         if x is start:  # the surrogate has no smaller forces to offer, so test the softest mode
             modes = surface.modes(x, hessian)

@@ -102,7 +102,7 @@ class Surface:
     """The mean function with the correction of a Gaussian process, in the free coordinates x."""
 
     def __init__(self, features: PairFeatures, points: Sequence[Point], mean: Mean) -> None:
-        self.features, self._mean = features, mean
+        self.features, self.points, self._mean = features, points, mean
         differences = []
         for point in points:
             energy, gradient = mean(point.x)
