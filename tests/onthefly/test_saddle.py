@@ -24,7 +24,7 @@ from nugget.onthefly.saddle_run import CalculatorBaseline, baseline_name, find_s
 from nugget.onthefly.saddle_surface import (
     BaselineMean,
     Modes,
-    Springs,
+    SpringMean,
     Surface,
     bofill,
     partitioned_step,

@@ -30,10 +30,9 @@ from nugget.onthefly.saddle_surface import (
     BaselineFailed,
     BaselineMean,
     Modes,
-    Springs,
+    SpringMean,
     Surface,
-    bofill,
-    partitioned_step,
+    climb,
 )
 from nugget.relax.local_surrogate import SKIN, PairFeatures, Point
 from nugget.relax.lockstep import movable
@@ -41,8 +40,6 @@ from nugget.relax.lockstep import movable
 FIRST, LONGEST, SHORTEST = 0.5, 0.7, 0.1  # Å: trust radius, the displacement of one atom
 FIRST_BARE = 0.2  # Å: first trust radius without a baseline
 GOOD, BAD = 0.1, 0.4  # eV: errors of the surrogate that enlarge and reduce the trust radius
-MAX_STEP = 0.1  # Å: displacement of one atom in a step on the surrogate
-MAX_STEPS = 200  # on the surrogate between two engine calls
 TIGHT = 0.2  # of fmax: forces of the surrogate at which its steps end
 PROBE = 0.1  # Å: displacement from a stationary point with a wrong number of negative modes
 MAX_PROBES = 5
@@ -70,6 +67,7 @@ class SaddleSearch:
     """`propose` a structure, evaluate it with the engine, `observe` the result, until `done`.
 
     mode : displacements (N, 3) of the mode to follow; None follows the lowest mode.
+    max_labels : energies and gradient components that train the surrogate, the last ones.
     """
 
     def __init__(
@@ -79,8 +77,10 @@ class SaddleSearch:
         max_calls: int,
         baseline: Baseline | None = None,
         mode: Floats | None = None,
+        max_labels: int = MAX_LABELS,
     ) -> None:
         self.fmax, self.max_calls, self.baseline = fmax, max_calls, baseline
+        self._max_labels = max_labels
         self.free: Bools = movable(atoms)
         if self.free.sum() < 2:
             raise NuggetError("A saddle search needs at least two free coordinates.")
@@ -157,7 +157,7 @@ class SaddleSearch:
     def surface(self) -> Surface:
         """The surrogate, fitted to the last results."""
         assert self.centre is not None
-        number = max(MAX_LABELS // (1 + int(self.free.sum())), 3)
+        number = max(self._max_labels // (1 + int(self.free.sum())), 3)
         highest, features = self.centre.energy + WINDOW, self._features
         points = [point for point in self.points if point.energy <= highest][-number:]
         if self.baseline is not None:
@@ -165,7 +165,7 @@ class SaddleSearch:
                 return Surface(features, points, BaselineMean(self.baseline, features))
             except BaselineFailed:
                 self.baseline = None  # `saddle_run` reports it
-        return Surface(features, points, Springs(features, self.points, self.centre.x))
+        return Surface(features, points, SpringMean(features, self.points, self.centre.x))
 
     def _learn(self, atoms: Atoms) -> None:
         self._failures = 0
@@ -270,25 +270,15 @@ class SaddleSearch:
     def _follow(self) -> Floats:
         """Steps on the surrogate from the centre, until its forces vanish or the trust ends."""
         assert self.centre is not None
-        x, surface = self.centre.x, self.surface()
-        hessian, start = surface.hessian(x), x
-        energy, gradient = surface(x)
-        for _ in range(MAX_STEPS):
-            if self.largest(gradient) < TIGHT * self.fmax:
-                break
-            modes = surface.modes(x, hessian)
-            step = partitioned_step(gradient, modes, self._choose(modes))
-            step *= min(1.0, MAX_STEP / self.largest(step))
-            here = x + step
-            energy_here, gradient_here = surface(here)
-            if not np.isfinite(energy_here):
-                break
-            hessian = bofill(hessian, step, gradient_here - gradient)
-            x, energy, gradient = here, energy_here, gradient_here
-            if min(self.largest(x - point.x) for point in surface.points) > self._reach:
-                break
+        start, surface = self.centre.x, self.surface()
+
+        def outside(x: Floats) -> bool:
+            return min(self.largest(x - point.x) for point in surface.points) > self._reach
+
+        end = climb(surface, start, self._choose, self.largest, TIGHT * self.fmax, outside)
+        x, energy = end.x, end.energy
         if x is start:  # the surrogate has no smaller forces to offer, so test the softest mode
-            modes = surface.modes(x, hessian)
+            modes = surface.modes(x, end.hessian)
             x = x + 0.01 / self.largest(modes.vectors[:, 0]) * modes.vectors[:, 0]
             energy = surface(x)[0]
         self.forecast = (energy, surface.std(x))

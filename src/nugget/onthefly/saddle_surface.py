@@ -15,6 +15,7 @@ with λ₋ the lowest eigenvalue of the Hessian of the other modes augmented by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ from nugget.numerics.arrays import Floats
 from nugget.relax.local_surrogate import PairFeatures, Point, Surrogate
 
 NEGATIVE = 0.05  # eV/Å²: a mode counts as negative below minus this
+MAX_STEP = 0.1  # Å: displacement of one atom in a step on the surface
+MAX_STEPS = 200  # on the surface between two engine calls
 _STEP = 0.02  # Å, of finite differences
 _RIGID = 1e-6  # Å: smaller rotations are none, as those of a line about itself
 
@@ -42,8 +45,8 @@ class Baseline(Protocol):
     def __call__(self, positions: Floats) -> tuple[float, Floats]: ...
 
 
-class Springs:
-    """Springs between neighbours that are relaxed at one structure.
+class SpringMean:
+    """SpringMean between neighbours that are relaxed at one structure.
 
         B = Σ_p k_p r_p0²(1 − r_p0/r_p)²/2,  k_p = K exp(−4(r_p0/b_p − 1))
 
@@ -133,8 +136,12 @@ class Surface:
         return modes_of(hessian, internal_space(self.features, x))
 
 
-def internal_space(features: PairFeatures, x: Floats) -> Floats:
-    """Orthonormal columns that span all motions except free translations and rotations."""
+def internal_space(features: PairFeatures, x: Floats, masses: Floats | None = None) -> Floats:
+    """Orthonormal columns that span all motions except free translations and rotations.
+
+    With masses (of the free coordinates), these motions are orthogonal to the rigid ones in the
+    metric of the masses, as those of vibrations are.
+    """
     n = len(features.positions)
     if not features.free.all():
         return np.eye(len(x))
@@ -142,7 +149,8 @@ def internal_space(features: PairFeatures, x: Floats) -> Floats:
     if not features.shift.any():  # not periodic
         centred = x.reshape(n, 3) - x.reshape(n, 3).mean(axis=0)
         rigid += [np.cross(axis, centred).ravel() for axis in np.eye(3)]
-    vectors, sizes, _ = np.linalg.svd(np.array(rigid).T, full_matrices=True)
+    matrix = np.array(rigid).T if masses is None else np.array(rigid).T * masses[:, None]
+    vectors, sizes, _ = np.linalg.svd(matrix, full_matrices=True)
     return np.asarray(vectors[:, int(np.sum(sizes > _RIGID)) :])
 
 
@@ -184,3 +192,54 @@ def bofill(hessian: Floats, step: Floats, change: Floats) -> Floats:
     if abs(along) > 1e-12:
         update = update + share * np.outer(missing, missing) / along
     return np.asarray(hessian + update)
+
+
+class ModeSurface(Protocol):
+    """A surface in the free coordinates with modes."""
+
+    def __call__(self, x: Floats) -> tuple[float, Floats]: ...
+
+    def hessian(self, x: Floats) -> Floats: ...
+
+    def modes(self, x: Floats, hessian: Floats) -> Modes: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """The end of P-RFO steps on a surface."""
+
+    x: Floats
+    energy: float
+    gradient: Floats
+    hessian: Floats  # by Bofill's updates
+
+
+def climb(
+    surface: ModeSurface,
+    x: Floats,
+    choose: Callable[[Modes], int],
+    largest: Callable[[Floats], float],
+    small: float,
+    outside: Callable[[Floats], bool],
+) -> Climb:
+    """P-RFO steps until forces are below `small`, or until the structure is `outside`.
+
+    `choose` returns the number of the mode to follow, `largest` the norm of an atom's part.
+    """
+    hessian = surface.hessian(x)
+    energy, gradient = surface(x)
+    for _ in range(MAX_STEPS):
+        if largest(gradient) < small:
+            break
+        modes = surface.modes(x, hessian)
+        step = partitioned_step(gradient, modes, choose(modes))
+        step *= min(1.0, MAX_STEP / largest(step))
+        here = x + step
+        energy_here, gradient_here = surface(here)
+        if not np.isfinite(energy_here):
+            break
+        hessian = bofill(hessian, step, gradient_here - gradient)
+        x, energy, gradient = here, energy_here, gradient_here
+        if outside(x):
+            break
+    return Climb(x, energy, gradient, hessian)
