@@ -8,8 +8,9 @@ copies show that its lowest mode is negative.
 
 A cheap engine as a mean function knows the modes from the beginning. Without one, the lowest mode
 of the start is found first, as in Davidson's method: the engine is called at a copy that is
-displaced along the lowest mode of the surrogate, until a call has shown that mode before. At the
-saddle the second mode is confirmed in the same way.
+displaced along the lowest mode of the surrogate, until a call has shown that mode before. This is
+repeated where the forces increase far from the last such structure. At the saddle the second mode
+is confirmed in the same way.
 
 The state depends on the engine's results alone, so that a search is resumed by repeating them.
 """
@@ -48,7 +49,9 @@ MAX_FAILURES = 4  # of the engine in a row
 MAX_LABELS = 1500  # of the surrogate; more would cost more than they improve it
 WINDOW = 5.0  # eV: points this far above the centre do not train the surrogate
 WORSE = 2.0  # ratio of forces from which on a badly predicted step is rejected
-MAX_ROTATIONS = 10  # calls that find the lowest mode of the start
+MAX_ROTATIONS = 8  # calls that find the lowest mode of a structure
+TURN = 0.3  # Å: the lowest mode may be another one after this displacement
+CLOSE = 0.2  # Å: points that show curvatures of a structure
 MAX_CHECKS = 4  # calls that confirm the modes of a saddle
 ALIKE = 0.9  # cosine from which on a direction counts as one that was evaluated
 
@@ -99,7 +102,8 @@ class SaddleSearch:
         self._reach = FIRST if baseline is not None else FIRST_BARE
         self._failures = self._probes = 0
         self._next: Floats | None = None
-        self._rotating = baseline is None  # while the lowest mode of the start is not known
+        self._rotating = baseline is None  # while the lowest mode of the centre is not known
+        self._turned: Floats | None = None  # where it was found last
         self._stationary: tuple[Atoms, Point] | None = None  # waits for the engine's curvatures
         self._checked: list[Floats] = []  # directions of these curvatures
 
@@ -179,9 +183,10 @@ class SaddleSearch:
             return
         if np.max(np.abs(self._features.positions[self.free] - x)) > 0.5 * SKIN:
             self._features = PairFeatures(atoms, self.free)
-        self._accept(point)
-        if self.largest(point.gradient) <= self.fmax and not self._rotating:
-            self._judge(x)
+        if self.centre is None or not self._rotating:
+            self._accept(point)
+            if self.largest(point.gradient) <= self.fmax and not self._rotating:
+                self._judge(x)
 
     def _accept(self, point: Point) -> None:
         """Move the centre to a new point, and adapt the trust radius to the error of its energy.
@@ -198,7 +203,10 @@ class SaddleSearch:
                 if self.largest(point.gradient) > WORSE * before:
                     self._reach = max(0.7 * self._reach, SHORTEST)
                     return
-        self.centre = point
+        before, self.centre = self.centre, point
+        if self.baseline is None and before is not None and self._turned is not None:
+            rises = self.largest(point.gradient) > max(self.largest(before.gradient), self.fmax)
+            self._rotating = rises and self.largest(point.x - self._turned) > TURN
 
     def _judge(self, x: Floats) -> None:
         """At small forces: let the engine confirm one negative mode, or leave along a mode."""
@@ -250,21 +258,24 @@ class SaddleSearch:
         self.best, self.end = atoms, SaddleEnd.CONVERGED
 
     def _rotation(self) -> Floats | None:
-        """The next displaced copy of the start; None if the lowest mode is known.
+        """The next displaced copy of the centre; None if its lowest mode is known.
 
         The first one is displaced along the gradient and shows how stiff the structure is.
         """
-        start = self.points[0]
-        seen = [point.x - start.x for point in self.points[1:]]
-        if not seen and self.largest(start.gradient) > self.fmax:
-            self._displace(start.x, -start.gradient, CONFIRM)
+        assert self.centre is not None
+        here = self.centre
+        steps = [point.x - here.x for point in self.points]
+        seen = [step for step in steps if 0 < self.largest(step) < CLOSE]
+        if len(self.points) == 1 and self.largest(here.gradient) > self.fmax:
+            self._displace(here.x, -here.gradient, CONFIRM)
             return self._next
         surface = self.surface()
-        modes = surface.modes(start.x, surface.hessian(start.x))
+        modes = surface.modes(here.x, surface.hessian(here.x))
         mode = modes.vectors[:, self._choose(modes)]
         if len(seen) >= MAX_ROTATIONS or _within(mode, seen):
+            self._turned = here.x
             return None
-        self._displace(start.x, mode if mode @ start.gradient > 0 else -mode, CONFIRM)
+        self._displace(here.x, mode if mode @ here.gradient > 0 else -mode, CONFIRM)
         return self._next
 
     def _follow(self) -> Floats:
