@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._console import emit, facts, given, show_verdict
+from nugget.cli._console import emit, facts, given, show_verdict, table
 from nugget.cli.md import read_start, run_config
 from nugget.errors import NuggetError
 
@@ -46,9 +46,7 @@ def saddle(
     explore: int | None = Option(
         None, min=1, metavar="N", help="START is a minimum: find the N lowest ways out of it."
     ),
-    temperature: float | None = Option(
-        None, help="Of the rates of --explore, K. Default: 300."
-    ),
+    temperature: float | None = Option(None, help="Of the rates of --explore, K. Default: 300."),
     seed: int | None = Option(None, min=0, help="Of --explore. Default: 0."),
     settings: opt.Settings = None,
     trust: opt.Trust = False,

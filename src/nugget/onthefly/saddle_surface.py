@@ -110,7 +110,9 @@ class Surface:
         for point in points:
             energy, gradient = mean(point.x)
             if not np.isfinite(energy):
-                raise BaselineFailed("The baseline failed on a structure that the engine evaluated.")
+                raise BaselineFailed(
+                    "The baseline failed on a structure that the engine evaluated."
+                )
             differences.append(Point(point.x, point.energy - energy, point.gradient - gradient))
         self._difference = Surrogate(features, differences)
 

@@ -15,7 +15,7 @@ from nugget.engines.outcome import Outcome
 from nugget.errors import NuggetError
 from nugget.onthefly.run_directory import CALLS, read_outcomes, read_run
 from nugget.onthefly.run_settings import SaddleConfig
-from nugget.onthefly.saddle_run import RESULT, SADDLE
+from nugget.onthefly.saddle_run import RESULT, SADDLE, WAYS
 from nugget.onthefly.saddle_surface import NEGATIVE
 from nugget.report.digest import fixed
 from nugget.report.page import Data, Structures, column, page, sections
@@ -36,7 +36,9 @@ from nugget.storage.files import read_sealed
 from nugget.structures.geometry import largest_force
 from nugget.structures.io import read_images
 
-BAKER = "J. Baker, An algorithm for the location of transition states, J. Comput. Chem. 7, 385 (1986)."  # noqa: E501
+BAKER = (
+    "J. Baker, An algorithm for the location of transition states, J. Comput. Chem. 7, 385 (1986)."
+)
 _ERROR = (0.02, 0.1)  # eV
 _SWING, _FRAMES = 0.4, 16  # Å: displacement of the atom that moves most; frames of one oscillation
 _VALUES = {"mode": "displacement in the mode", "moved": "distance from the start, Å"}
@@ -49,7 +51,7 @@ class SaddleDirectory:
     directory: Path
     config: SaddleConfig
     start: Atoms
-    images: list[Atoms]  # the saddle, between both minima if they are known; empty before the end
+    images: list[Atoms]  # of SADDLE or WAYS; empty before the end
     outcomes: list[Outcome]
     result: dict[str, Any] | None
 
@@ -61,13 +63,14 @@ class SaddleDirectory:
 def read_saddle(directory: Path) -> SaddleDirectory:
     """Read a run of `nugget saddle`, finished or not; nothing is written."""
     settings, (start, *_) = read_run(directory, "saddle")
-    path = directory / SADDLE
+    config = SaddleConfig.model_validate(settings)
+    path = directory / (WAYS if config.explore else SADDLE)
     try:
         result = read_sealed(directory / RESULT, "continue the run")
     except (FileNotFoundError, NuggetError):  # an unfinished run
         result = None
     return SaddleDirectory(
-        directory, SaddleConfig.model_validate(settings), start,
+        directory, config, start,
         read_images(path) if path.exists() else [], read_outcomes(directory / CALLS), result,
     )  # fmt: skip
 
@@ -148,6 +151,8 @@ def _badges(result: dict[str, Any], fmax: float) -> list[Badge]:
 def saddle_page(directory: Path) -> str:
     """The page of a run of `nugget saddle`, as HTML."""
     run = read_saddle(directory)
+    if run.config.explore:
+        return _ways_page(run)
     structures = Structures()
     data = _calls_data(run, structures)
     parts = [sections.verdict(saddle_verdict(run).to_dict()), _figures(run)]
@@ -243,7 +248,7 @@ def _forces(run: SaddleDirectory) -> Section:
 
 def _calls_data(run: SaddleDirectory, structures: Structures) -> Data:
     outcomes, n = run.outcomes, len(run.outcomes)
-    of_search = n if run.result is None else run.result["search_calls"]
+    of_search = (run.result or {}).get("search_calls", n)
     energy = [outcome.energy if outcome.ok else None for outcome in outcomes]
     first = next((value for value in energy if value is not None), 0.0)
     failure = ["" if one.ok else f"{one.failure}: {one.reason}" for one in outcomes]
@@ -262,3 +267,80 @@ def _calls_data(run: SaddleDirectory, structures: Structures) -> Data:
         "failure": column(failure, "failure"),
     }  # fmt: skip
     return Data("calls", columns, rows)
+
+
+# --------------------------------------------------------------------------- ways out
+
+
+def _ways_page(run: SaddleDirectory) -> str:
+    """The page of `nugget saddle --explore`."""
+    structures = Structures()
+    result, calls = run.result, len(run.outcomes)
+    parts = []
+    badge = ("no result yet", "plain")
+    if result is None:
+        parts.append(sections.text("The ways out are written at the end of the run; use --resume."))
+    else:
+        ways, asked = result["ways"], run.config.explore
+        badge = ("complete", "good") if result["complete"] else ("all calls used", "plain")
+        parts.append(sections.figures([
+            ("ways out", f"{len(ways)}", f"{asked} asked for"),
+            ("lowest barrier", f"{fixed(ways[0]['barrier'])} eV" if ways else "–", "of the engine"),
+            ("engine calls", str(calls), f"{result['searches']} searches"),
+        ]))  # fmt: skip
+        numbers = [
+            structures.add(image, _role(image), {}, float(image.get_potential_energy()))
+            for image in run.images
+        ]
+        items = [
+            sections.item(number, _role(image), [("energy above the minimum",
+                          f"{image.get_potential_energy() - result['minimum']:.4f} eV")])
+            for number, image in zip(numbers, run.images, strict=True)
+        ]  # fmt: skip
+        heads = ["way", "barrier, eV", "±, eV", "back, eV", "prefactor, 1/s", "rate, 1/s", "found"]
+        rows = [
+            (str(k), way["barrier"], way["error"], way["barrier_back"], f"{way['prefactor']:.2e}",
+             f"{way['rate']:.2e} ({way['rate_low']:.1e} to {way['rate_high']:.1e})", way["count"])
+            for k, way in enumerate(ways, start=1)
+        ]  # fmt: skip
+        title = f"Barriers and harmonic rates at {result['temperature']:g} K"
+        digits = (None, 4, 4, 4, None, None, 0)
+        parts.append(
+            sections.table(heads, rows, title=title, structures=numbers[1::2], digits=digits)
+        )
+        parts.append(sections.gallery(items, title="Minimum, saddles and products"))
+    data = _calls_data(run, structures)
+    parts += [sections.side_by_side(_energies(), _forces(run)), sections.rows("calls")]
+    settings = run.config.model_dump_json(indent=1)
+    parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
+    return page(
+        run.start.get_chemical_formula(), parts, structures=structures, data=[data], badge=badge,
+        subtitle=f"ways out of a minimum with {run.config.engine.name}, {run.directory}",
+        footer=f"nugget {__version__}", inspector=True,
+    )  # fmt: skip
+
+
+def _role(image: Atoms) -> str:
+    role = image.info.get("role")
+    return "minimum" if role is None else f"{role} {image.info['way']}"
+
+
+def draw_ways(report: dict[str, Any], path: Path) -> None:
+    """The disconnectivity graph: every product joins the minimum at its lowest saddle."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4))
+    axes = figure.subplots()
+    ways = report["ways"]
+    top = max((way["barrier"] for way in ways), default=0.1)
+    axes.plot([0, 0], [0, 1.05 * top], "k-")
+    for number, way in enumerate(ways, start=1):
+        barrier = way["barrier"]
+        axes.plot([0, number, number], [barrier, barrier, barrier - way["barrier_back"]], "k-")
+        axes.errorbar([number / 2], [barrier], [way["error"]], fmt="none", ecolor="C3", capsize=3)
+        axes.text(number, barrier, f"{way['rate']:.1e}/s", ha="right", va="bottom", fontsize=8)
+    names = ["minimum", *(str(k) for k in range(1, len(ways) + 1))]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("energy above the minimum, eV")
+    axes.set_title(f"Ways out; rates at {report['temperature']:g} K", fontsize=10)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
