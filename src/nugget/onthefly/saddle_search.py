@@ -199,8 +199,7 @@ class SaddleSearch:
                 self._reach = min(1.2 * self._reach, LONGEST)
             elif abs(self.miss) > BAD:
                 self._reach = max(0.7 * self._reach, SHORTEST)
-                before = self.largest(self.centre.gradient)
-                if self.largest(point.gradient) > WORSE * before:
+                if self.largest(point.gradient) > WORSE * self.largest(self.centre.gradient):
                     self._reach = max(0.7 * self._reach, SHORTEST)
                     return
         before, self.centre = self.centre, point

@@ -61,8 +61,8 @@ class SpringMean:
         self._scale = _STIFFNESS
         if len(points) > 1:
             step = points[1].x - points[0].x
-            mine = (self(points[1].x)[1] - self(points[0].x)[1]) @ step
-            engine = (points[1].gradient - points[0].gradient) @ step
+            mine = float((self(points[1].x)[1] - self(points[0].x)[1]) @ step)
+            engine = float((points[1].gradient - points[0].gradient) @ step)
             self._scale *= max(engine / mine, _SOFTEST) if mine > 0 else 1.0
 
     def __call__(self, x: Floats) -> tuple[float, Floats]:
