@@ -25,10 +25,9 @@ from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
 from nugget.onthefly.learning_calculator import Label, force_std, largest
 from nugget.onthefly.online_model import FIRST, OnlineModel
-from nugget.onthefly.potential_surface import PotentialSurface
 from nugget.onthefly.run_directory import DirectoryRun, RecordedEngine, finish
 from nugget.onthefly.run_settings import NEBConfig
-from nugget.onthefly.saddle_surface import NEGATIVE
+from nugget.onthefly.saddle_surface import NEGATIVE, PotentialSurface
 from nugget.potential.evaluate import MEAN, value_and_grad
 from nugget.potential.potential import Potential
 from nugget.relax.engine_relaxation import LearningRelaxation

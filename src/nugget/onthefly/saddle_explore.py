@@ -29,10 +29,9 @@ from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
 from nugget.onthefly.learning_calculator import Label
 from nugget.onthefly.online_model import OnlineModel
-from nugget.onthefly.potential_surface import PotentialSurface
 from nugget.onthefly.run_settings import SaddleConfig
 from nugget.onthefly.saddle_search import SaddleSearch, run_search
-from nugget.onthefly.saddle_surface import Modes, climb
+from nugget.onthefly.saddle_surface import Modes, PotentialSurface, climb
 from nugget.potential.potential import Potential
 from nugget.relax.engine_relaxation import LearningRelaxation
 from nugget.relax.lockstep import movable
