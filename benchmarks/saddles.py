@@ -1,8 +1,8 @@
 """Saddle searches on molecules beside published programs: `python saddles.py --data PATH`.
 
 PATH contains `saddle_starts.extxyz.gz` and `saddle_published.csv`. Needs PySCF. Every third
-molecule (index 0, 3, …, 87) belongs to the tuning set; the others are judged. Finished molecules
-are kept in the output file, so that an interrupted run continues.
+molecule (index 0, 3, …, 87) belongs to the tuning set; the others are judged. Small molecules come
+first, and finished ones are kept in the output file, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ def one(atoms: Atoms, baseline: str) -> dict:
     report = report_of(result)
     report["engine_seconds"] = spent[0] / result.calls
     report["own_seconds"] = (time.perf_counter() - begin - spent[0]) / result.calls
-    report["positions"] = result.atoms.positions.tolist()
     return report
 
 
@@ -69,9 +68,14 @@ def summary(done: dict, published: list[dict], indices: list[int]) -> dict:
     out = {
         "molecules": len(rows), "converged": len(calls), "median_calls": float(np.median(calls)),
         "own_seconds_per_call": float(np.median(own)),
+        "own_over_engine": float(np.median([m["own_seconds"] / m["engine_seconds"]
+                                            for m, _ in rows])),
         "same_as_sella": int(np.sum(np.abs(gap) < 0.01)), "lower": int(np.sum(gap <= -0.01)),
         "higher": int(np.sum(gap >= 0.01)),
     }  # fmt: skip
+    fewer = [mine["search_calls"] < int(row["sella_calls"]) for mine, row in rows
+             if mine["converged"] and row["sella_calls"]]  # fmt: skip
+    out["fewer_calls_than_sella"] = int(np.sum(fewer))
     for name in PROGRAMS:
         theirs = [int(row[f"{name}_calls"]) for _, row in rows if row[f"{name}_calls"]]
         out[f"median_{name}"] = float(np.median(theirs))
@@ -101,13 +105,13 @@ def main() -> None:
     parser.add_argument("--baseline", default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--summary", action="store_true", help="only the table and the figure")
+    parser.add_argument("--figure", type=Path, help="calls of every molecule beside the others'")
     options = parser.parse_args()
     images = read(options.data / "saddle_starts.extxyz.gz", ":")
     published = list(csv.DictReader((options.data / "saddle_published.csv").open()))
     done = json.loads(options.out.read_text()) if options.out.exists() else {}
     chosen = [k for k in range(len(images)) if (k in TUNING) == (options.set == "tuning")]
-    # A random order makes an interrupted run a fair sample.
-    for k in np.random.default_rng(0).permutation(chosen):
+    for k in sorted(chosen, key=lambda k: len(images[k])):  # small ones are quick
         name = images[k].info["id"]
         if name in done or options.summary:
             continue
@@ -118,7 +122,8 @@ def main() -> None:
               f"{row['energy']:.4f}", published[k]["sella_saddle_eV"], row["reason"],
               row["model_modes"], flush=True)  # fmt: skip
     print(json.dumps(summary(done, published, chosen), indent=1))
-    draw(done, published, options.out.with_suffix(".png"))
+    if options.figure is not None:
+        draw(done, published, options.figure)
 
 
 if __name__ == "__main__":

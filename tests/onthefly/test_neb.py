@@ -11,6 +11,7 @@ from ase.build import add_adsorbate, fcc100
 from ase.calculators.emt import EMT
 from ase.constraints import FixAtoms
 from ase.io import read
+from ase.optimize import BFGS
 from typer.testing import CliRunner
 
 from nugget.cli.main import app
@@ -20,6 +21,8 @@ from nugget.onthefly.online_model import OnlineModel
 from nugget.onthefly.reaction_path import (
     NEBRun,
     SurrogateNEB,
+    _PathSearch,
+    bent,
     find_path,
     hessian,
     imaginary_modes,
@@ -102,6 +105,50 @@ def test_a_path_through_the_boundary_is_short():
     end.positions[-1] += end.cell[0]
     path = interpolated(start, end, 5)
     assert np.linalg.norm(path[-1].positions - path[0].positions) < 4.0
+
+
+def on_site(share: float) -> Atoms:
+    """A gold atom on a fixed slab, between a hollow (0), a bridge (0.25) or a top atom beyond."""
+    slab, _ = ends()
+    slab.set_constraint(FixAtoms(range(12)))
+    slab[-1].x += share * slab.cell[0, 0]
+    return slab
+
+
+def stationary(atoms: Atoms) -> Atoms:
+    """The height of the gold atom relaxed; symmetry keeps it at its site."""
+    atoms.calc = EMT()
+    BFGS(atoms, logfile=None).run(fmax=1e-3)
+    return atoms
+
+
+def test_a_second_negative_mode_is_noticed_and_the_path_bent_along_it():
+    bridge, top = on_site(0.25), on_site(0.25)
+    top[-1].y += 0.25 * top.cell[1, 1]
+    top[-1].z += 0.8
+    search = _PathSearch(labeller(EMT()), NEBConfig(), lambda text: None)
+    for saddle in (stationary(bridge), stationary(top)):
+        for seed in range(6):
+            moved = saddle.copy()
+            moved.rattle(0.05, seed=seed)
+            search.call(moved)
+    assert search._way_aside(bridge) is None
+    aside = search._way_aside(top)
+    assert aside is not None
+    assert np.abs(aside[-1, 2]) < 0.05  # along the surface
+    assert np.linalg.norm(aside[-1]) == pytest.approx(0.3)
+    path = bent([top.copy() for _ in range(5)], aside)
+    assert np.array_equal(path[0].positions, top.positions)
+    assert np.allclose(path[2].positions, top.positions + aside)
+
+
+def test_relaxed_ends_are_evaluated_once():
+    start, end = on_site(0.0), on_site(0.5)
+    for atoms in (start, end):
+        stationary(atoms)
+    result, _ = find_path(start, end, labeller(EMT()), NEBConfig(images=5))
+    assert result.end_calls == 2
+    assert np.array_equal(result.start.positions, start.positions)
 
 
 def test_different_atoms_are_refused(tmp_path):

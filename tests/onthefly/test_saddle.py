@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ase import Atoms
-from ase.build import add_adsorbate, fcc100, molecule
+from ase.build import add_adsorbate, bulk, fcc100, molecule
 from ase.calculators.emt import EMT
 from ase.constraints import FixAtoms
 from ase.io import read
@@ -20,21 +27,35 @@ from nugget.errors import NuggetError
 from nugget.onthefly.learning_calculator import labeller
 from nugget.onthefly.run_directory import read_outcomes
 from nugget.onthefly.run_settings import SaddleConfig
-from nugget.onthefly.saddle_run import CalculatorBaseline, baseline_name, find_saddle
-from nugget.onthefly.saddle_search import Modes, Surface, bofill, partitioned_step
+from nugget.onthefly.saddle_run import (
+    CalculatorBaseline,
+    SaddleRun,
+    baseline_name,
+    find_saddle,
+)
+from nugget.onthefly.saddle_search import SaddleSearch, run_search
+from nugget.onthefly.saddle_surface import (
+    BaselineMean,
+    Modes,
+    SpringMean,
+    Surface,
+    bofill,
+    partitioned_step,
+)
 from nugget.relax.local_surrogate import PairFeatures, Point
+from nugget.relax.lockstep import movable
 
 BARRIER = 0.3749  # eV: a gold atom hops on Al(100), ASE's climbing NEB with EMT
 
 
-def hop() -> Atoms:
+def hop(width: int = 2) -> Atoms:
     """Between two hollows, beside the bridge."""
-    slab = fcc100("Al", size=(2, 2, 3))
+    slab = fcc100("Al", size=(width, width, 3))
     add_adsorbate(slab, "Au", 1.9, "hollow")
     slab.center(axis=2, vacuum=4.0)
     slab.set_constraint(FixAtoms(mask=[atom.tag > 1 for atom in slab]))
     slab.info = {}
-    slab[-1].x += 0.19 * slab.cell[0, 0]
+    slab[-1].x += 0.38 / width * slab.cell[0, 0]
     return slab
 
 
@@ -75,12 +96,56 @@ def test_the_gradient_of_the_surface_is_that_of_its_energy():
         moved.rattle(0.05, seed=seed)
         results = label(moved).calc.results
         points.append(Point(moved.positions.ravel(), results["energy"], -results["forces"].ravel()))
-    surface = Surface(PairFeatures(atoms, free), points, baseline)
+    features = PairFeatures(atoms, free)
+    surface = Surface(features, points, BaselineMean(baseline, features))
     assert surface(points[0].x)[0] == pytest.approx(points[0].energy, abs=2e-3)
     x, direction = atoms.positions.ravel(), np.random.default_rng(0).normal(size=12)
     step = 1e-3 * direction
     slope = (surface(x + step)[0] - surface(x - step)[0]) / 2e-3
     assert surface(x)[1] @ direction == pytest.approx(slope, rel=1e-3)
+
+
+def test_springs_are_relaxed_at_their_centre_and_have_the_gradient_of_their_energy():
+    atoms = bulk("Cu", cubic=True)  # the cell is smaller than the cutoff
+    atoms.numbers[0] = 79
+    atoms.rattle(0.1, seed=0)
+    features = PairFeatures(atoms, np.ones((4, 3), dtype=bool))
+    rng = np.random.default_rng(0)
+    x = atoms.positions.ravel()
+    points = [Point(x, 0.0, np.zeros(12)), Point(x + 0.05, 0.0, 0.4 * rng.normal(size=12))]
+    springs = SpringMean(features, points, x)
+    assert springs(x)[0] == 0.0
+    assert np.allclose(springs(x)[1], 0.0)
+    moved, direction = x + 0.1 * rng.normal(size=12), rng.normal(size=12)
+    step = 1e-4 * direction
+    slope = (springs(moved + step)[0] - springs(moved - step)[0]) / 2e-4
+    assert springs(moved)[1] @ direction == pytest.approx(slope, rel=1e-6)
+
+
+def test_springs_are_as_stiff_as_the_engine_shows():
+    atoms = hop()
+    features = PairFeatures(atoms, movable(atoms))
+    x = atoms.positions[features.free]
+    start = SpringMean(features, [], x)
+    step = 0.05 * np.random.default_rng(1).normal(size=len(x))
+    response = 3.0 * (start(x + step)[1] - start(x)[1])  # of an engine three times as stiff
+    points = [Point(x, 0.0, np.zeros_like(x)), Point(x + step, 0.0, response)]
+    scaled = SpringMean(features, points, x)
+    assert scaled(x + step)[0] == pytest.approx(3.0 * start(x + step)[0])
+
+
+def test_the_search_continues_with_springs_where_the_baseline_fails():
+    atoms, calls = ammonia(), [0]
+    working = CalculatorBaseline("gfn2-xtb", EngineConfig(name="gfn1-xtb"), atoms)
+
+    def failing(positions):
+        calls[0] += 1
+        return working(positions) if calls[0] < 60 else (np.nan, np.zeros((4, 3)))
+
+    search = SaddleSearch(atoms, 0.01, 60, failing)
+    run_search(search, labeller(get_engine("gfn1-xtb").calculator()))
+    assert search.converged
+    assert search.baseline is None
 
 
 def test_an_adatom_hop_on_a_slab_with_fixed_atoms():
@@ -89,7 +154,7 @@ def test_an_adatom_hop_on_a_slab_with_fixed_atoms():
     assert result.converged
     assert result.search.modes.negative == 1
     assert result.barriers == pytest.approx([BARRIER, BARRIER], abs=0.01)
-    assert result.search.calls <= 40
+    assert result.search.calls <= 15
     slab = hop()
     assert np.array_equal(result.atoms.positions[:8], slab.positions[:8])
 
@@ -149,3 +214,40 @@ def test_command_and_resume(tmp_path, monkeypatch):
         for old, new in zip(before, read_outcomes(calls), strict=True):
             assert np.array_equal(old.atoms.positions, new.atoms.positions)
             assert old.energy == new.energy
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_twenty_times_has_the_same_bits(tmp_path):
+    config = SaddleConfig(engine=EngineConfig(name="emt"), connect=True, check_modes=True)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    SaddleRun.create(hop(4), config, whole).run()
+    SaddleRun.create(hop(4), config, killed)
+    calls, rng = killed / "calls.jsonl", np.random.default_rng(0)
+    kills = 0
+    for delay in rng.uniform(0.0, 0.03, 20):
+        process = _resumed(killed)
+        before = _lines(calls)
+        while process.poll() is None and _lines(calls) == before:
+            time.sleep(0.005)
+        time.sleep(delay)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills >= 15  # the others had ended before
+    assert _resumed(killed).wait() == 0
+    for name in ("result.json", "saddle.extxyz", "labelled.extxyz"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    for one, other in zip(read_outcomes(calls), read_outcomes(whole / calls.name), strict=True):
+        assert np.array_equal(one.atoms.positions, other.atoms.positions)
+        assert one.energy == other.energy
+
+
+def _resumed(directory: Path) -> subprocess.Popen:
+    command = [sys.executable, "-c", "from nugget.cli.main import app; app()", "saddle", "--resume"]
+    return subprocess.Popen(
+        [*command, str(directory), "--json"], stdout=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0

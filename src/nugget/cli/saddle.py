@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from nugget.cli import _options as opt
-from nugget.cli._console import emit, facts, given
+from nugget.cli._console import emit, facts, given, show_verdict, table
 from nugget.cli.md import read_start, run_config
 from nugget.errors import NuggetError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ase import Atoms
 
     from nugget.numerics.arrays import Floats
+    from nugget.onthefly.saddle_run import SaddleRun
 
 
 def saddle(
@@ -45,6 +46,11 @@ def saddle(
     check_modes: bool = Option(
         False, "--check-modes", help="Count negative modes with the engine; two calls a coordinate."
     ),
+    explore: int | None = Option(
+        None, min=1, metavar="N", help="START is a minimum: find the N lowest ways out of it."
+    ),
+    temperature: float | None = Option(None, help="Of the rates of --explore, K. Default: 300."),
+    seed: int | None = Option(None, min=0, help="Of --explore. Default: 0."),
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,
@@ -56,6 +62,7 @@ def saddle(
         nugget saddle guess.xyz --engine gfn2-xtb --connect --out ts
         nugget saddle guess.xyz --engine pyscf --multiplicity 2 --out ts
         nugget saddle slab.traj --engine emt --mode moved.traj --out hop
+        nugget saddle minimum.traj --engine emt --explore 3 --out ways
         nugget saddle --resume ts
 
     Steps on a local model climb along the lowest mode and descend along all others; the engine is
@@ -63,16 +70,21 @@ def saddle(
     between the engine and GFN2-xTB. DIR contains the saddle with its mode (saddle.extxyz), between
     both minima with --connect, and all evaluated structures (labelled.extxyz).
 
+    With --explore, saddles around a minimum are searched on a potential first, which learns all
+    calls. DIR contains the minimum, saddles and products (ways.extxyz), barriers and rates
+    (result.json), and a disconnectivity graph (ways.png).
+
     The exit code is 1 if no saddle with exactly one negative mode was found.
     """
     from nugget.engines.engine_settings import code_in, require_trust
     from nugget.onthefly.run_directory import read_engine_check
     from nugget.onthefly.run_settings import SaddleConfig
     from nugget.onthefly.saddle_run import SaddleRun, report_of
+    from nugget.report.saddle_page import read_saddle, saddle_verdict
 
     chosen = given(
         fmax=fmax, max_calls=max_calls, baseline=baseline, connect=connect or None,
-        check_modes=check_modes or None,
+        check_modes=check_modes or None, explore=explore, temperature=temperature, seed=seed,
     )  # fmt: skip
     if resume is not None:
         if start or out or engine or settings or chosen or mode != "auto" or multiplicity:
@@ -86,10 +98,14 @@ def saddle(
         config = run_config(SaddleConfig, engine, [*(settings or []), *more], chosen)
         atoms = read_start(start)
         run = SaddleRun.create(atoms, config, out, _mode(mode, atoms))
+    if run.config.explore:
+        _explore(run, json)
+        return
     result = run.run(None if json else typer.echo)
     report = {**report_of(result), "engine_check": read_engine_check(run.directory)}
+    verdict = saddle_verdict(read_saddle(run.directory))
     if json:
-        emit({"directory": run.directory, **report})
+        emit({"directory": run.directory, **report, "verdict": verdict.to_dict()})
     else:
         rows: list[tuple[str, object]] = [
             ("energy", f"{report['energy']:.4f} ± {report['error']:.4f} eV"),
@@ -104,7 +120,34 @@ def saddle(
         heights = [f"{height:.4f} ± {report['error']:.4f} eV" for height in report["barriers"]]
         rows += [("barrier", text) for text in heights]
         facts(f"Saddle search {report['reason']}: {run.directory}", rows)
+        show_verdict(verdict)
+        typer.echo(f"Page: nugget report {run.directory}")
     if not result.converged:
+        raise typer.Exit(1)
+
+
+def _explore(run: SaddleRun, json: bool) -> None:
+    """The lowest ways out of a minimum, as a table and a figure."""
+    from nugget.onthefly.saddle_run import report_of_ways
+    from nugget.report.saddle_page import draw_ways
+
+    found = run.explore(None if json else typer.echo)
+    report = report_of_ways(found)
+    draw_ways(report, run.directory / "ways.png")
+    if json:
+        emit({"directory": run.directory, **report})
+    else:
+        heads = ["barrier, eV", "±", "back, eV", "prefactor, 1/s", "rate, 1/s", "from", "to"]
+        rows = [
+            [f"{way['barrier']:.4f}", f"{way['error']:.4f}", f"{way['barrier_back']:.4f}",
+             *(f"{way[key]:.2e}" for key in ("prefactor", "rate", "rate_low", "rate_high"))]
+            for way in report["ways"]
+        ]  # fmt: skip
+        table(f"Ways out at {report['temperature']:g} K: {run.directory}", heads, rows)
+        end = "complete" if report["complete"] else "all calls used"
+        typer.echo(f"{report['calls']} engine calls, {report['searches']} searches, {end}")
+        typer.echo(f"Page: nugget report {run.directory}")
+    if len(found.ways) < run.config.explore:
         raise typer.Exit(1)
 
 

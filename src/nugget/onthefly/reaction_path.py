@@ -27,6 +27,7 @@ from nugget.onthefly.learning_calculator import Label, force_std, largest
 from nugget.onthefly.online_model import FIRST, OnlineModel
 from nugget.onthefly.run_directory import DirectoryRun, RecordedEngine, finish
 from nugget.onthefly.run_settings import NEBConfig
+from nugget.onthefly.saddle_surface import NEGATIVE, PotentialSurface
 from nugget.potential.evaluate import MEAN, value_and_grad
 from nugget.potential.potential import Potential
 from nugget.relax.engine_relaxation import LearningRelaxation
@@ -35,27 +36,14 @@ from nugget.structures.batch import as_batch
 from nugget.structures.geometry import free_mask, largest_force
 from nugget.structures.io import write_images
 
-_STEP = 0.01  # Å, of finite differences
-
 # Eigenvalues of translations and rotations are smaller than this, due to residual forces.
 _SMALL = 0.5  # eV/Å²
 
 
 def hessian(atoms: Atoms, potential: Potential) -> Floats:
     """Hessian of the model in the free coordinates, from central differences, eV/Å²."""
-    places = np.argwhere(free_mask(atoms))
-    moved = []
-    for atom, axis in places:
-        for sign in (1.0, -1.0):
-            copy = atoms.copy()
-            copy.positions[atom, axis] += sign * _STEP
-            moved.append(copy)
-    predicted = potential.predict(moved, uncertainty=False).forces
-    assert predicted is not None
-    rows, columns = places.T
-    flat = np.array([forces[rows, columns] for forces in predicted])
-    matrix = (flat[1::2] - flat[::2]) / (2 * _STEP)
-    return np.asarray(0.5 * (matrix + matrix.T))
+    surface = PotentialSurface(atoms, potential)
+    return surface.hessian(atoms.positions[surface.free])
 
 
 def imaginary_modes(atoms: Atoms, potential: Potential) -> int:
@@ -172,6 +160,14 @@ def _place(
         atoms.positions = a + share * (b - a)
 
 
+def bent(path: Sequence[Atoms], displacements: Floats) -> list[Atoms]:
+    """The path displaced between its ends, most in its middle."""
+    images = [atoms.copy() for atoms in path]
+    for k, atoms in enumerate(images):
+        atoms.positions += np.sin(np.pi * k / (len(images) - 1)) * displacements
+    return images
+
+
 def evaluated(images: Sequence[Atoms], potential: Potential, limit: float) -> Band:
     """Energies, forces and σ along the path."""
     batch = as_batch(images)
@@ -186,6 +182,11 @@ def evaluated(images: Sequence[Atoms], potential: Potential, limit: float) -> Ba
 # The learning loop.
 
 PATH, RESULT = "path.extxyz", "result.json"
+
+# A symmetric path stays symmetric. If the second mode at its saddle is softer than _SOFT (eV/Å²), a
+# call at a copy displaced by _ASIDE (Å) shows its curvature. If that is negative, the path is bent
+# along this mode by _BEND (Å), at most _BENDS times.
+_SOFT, _ASIDE, _BEND, _BENDS = 0.2, 0.1, 0.3, 3
 
 # Fractions of the path at which the engine is called before there is a model.
 _FIRST_CALLS = (0.5, 0.25, 0.75, 0.125, 0.875, 0.375, 0.625)
@@ -306,7 +307,7 @@ class _PathSearch:
             None, config.max_force_error, config.preset, growth=1.0, domain=config.domain,
             mean=config.mean,
         )  # fmt: skip
-        self.calls = self.failed = 0
+        self.calls = self.failed = self.bends = 0
 
     def call(self, atoms: Atoms) -> Atoms | None:
         """Call the engine and update the model."""
@@ -366,12 +367,39 @@ class _PathSearch:
                         why = PathEnd.NO_BARRIER
                         break
                     if force <= config.fmax:
-                        why = PathEnd.CONVERGED
-                        break
+                        aside = self._way_aside(labelled)
+                        if aside is None:
+                            why = PathEnd.CONVERGED
+                            break
+                        path = bent(path, aside)
         potential = self.model.potential
         band = evaluated(path, potential, config.max_force_error)
         modes = imaginary_modes(saddle.atoms, potential) if config.vibrations and saddle else None
         return NEBResult(band, start, end, saddle, self.calls, end_calls, why, modes)
+
+    def _way_aside(self, saddle: Atoms) -> Floats | None:
+        """Displacements (N, 3) along a second negative mode; None at a saddle of first order."""
+        assert self.model.potential is not None
+        surface = PotentialSurface(saddle, self.model.potential)
+        x = saddle.positions[surface.free]
+        modes = surface.modes(x, surface.hessian(x))
+        if self.bends >= _BENDS or len(modes.values) < 2 or modes.values[1] > _SOFT:
+            return None
+        direction = np.zeros(surface.free.shape)
+        direction[surface.free] = modes.vectors[:, 1]
+        direction /= np.linalg.norm(direction, axis=1).max()
+        moved = saddle.copy()
+        moved.positions += _ASIDE * direction
+        labelled = self.call(moved)
+        if labelled is None:
+            return None
+        change = labelled.get_forces() - saddle.get_forces()
+        curvature = -float(np.sum(change * direction)) / (_ASIDE * float(np.sum(direction**2)))
+        self.tell(f"call {self.calls}: second mode at the saddle {curvature:.2f} eV/Å²")
+        if curvature >= -NEGATIVE:
+            return None
+        self.bends += 1
+        return _BEND * direction
 
     def _next(self, band: Band) -> int:
         """The image to evaluate: the most uncertain one, or the highest if σ is small."""

@@ -88,7 +88,14 @@ class SaddleConfig(Section):
 
     engine: EngineConfig = Field(default_factory=EngineConfig)
     fmax: float = Field(0.01, gt=0, description="largest force at the saddle point, eV/Å")
-    max_calls: int = Field(100, ge=2, description="largest number of engine calls of the search")
+    max_calls: int = Field(
+        100, ge=2, description="largest number of engine calls of the search, or of --explore"
+    )
+    explore: int = Field(
+        0, ge=0, description="number of the lowest ways out of a minimum to find; 0: one saddle"
+    )
+    temperature: float = Field(300.0, gt=0, description="of the rates of --explore, K")
+    seed: int = Field(0, ge=0, description="of all random numbers")
     baseline: str = Field(
         "auto",
         description="engine of the mean function, `none`, or `auto`: gfn2-xtb for molecules "

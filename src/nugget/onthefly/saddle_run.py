@@ -21,15 +21,9 @@ from nugget.numerics.arrays import Floats
 from nugget.onthefly.learning_calculator import Label
 from nugget.onthefly.run_directory import LABELLED, DirectoryRun, RecordedEngine
 from nugget.onthefly.run_settings import SaddleConfig
-from nugget.onthefly.saddle_search import (
-    NEGATIVE,
-    Baseline,
-    SaddleEnd,
-    SaddleSearch,
-    internal_space,
-    modes_of,
-    run_search,
-)
+from nugget.onthefly.saddle_explore import Exploration, explore, table_of
+from nugget.onthefly.saddle_search import SaddleEnd, SaddleSearch, run_search
+from nugget.onthefly.saddle_surface import NEGATIVE, Baseline, internal_space, modes_of
 from nugget.potential.mean_functions.foundation import engine_mean
 from nugget.relax.engine_relaxation import LearningRelaxation
 from nugget.relax.local_surrogate import PairFeatures
@@ -39,7 +33,7 @@ from nugget.structures.batch import as_batch
 from nugget.structures.geometry import largest_force
 from nugget.structures.io import write_images
 
-SADDLE, RESULT = "saddle.extxyz", "result.json"
+SADDLE, WAYS, RESULT = "saddle.extxyz", "ways.extxyz", "result.json"
 MOLECULES = "gfn2-xtb"  # the baseline of molecules
 _STEP = 0.01  # Å, of finite differences with the engine
 _SIDE = 0.15  # Å: displacement along the mode before a relaxation
@@ -142,8 +136,9 @@ def find_saddle(
         raise NuggetError("The engine failed on the start; see the log of its calls.")
     modes: Floats | None = None
     sides: tuple[Atoms, ...] = ()
-    # A model without a baseline does not know the modes that were not followed.
-    if search.converged and (config.check_modes or baseline is None):
+    if baseline is not None and search.baseline is None:
+        tell(f"{name} failed on an evaluated structure; the search continued without it")
+    if search.converged and config.check_modes:
         modes = engine_modes(search.best, call)
         tell(f"modes of the engine: {np.round(modes[:3], 2)} eV/Å²")
     if search.converged and config.connect:
@@ -218,6 +213,15 @@ class SaddleRun(DirectoryRun[SaddleConfig]):
             structures.append(moved)
         return cls.begin(directory, config, *structures)
 
+    def explore(self, watch: Watch | None = None) -> Exploration:
+        """Find the lowest ways out of a minimum; files are in the directory."""
+        with self.alone(), RecordedEngine(self.config.engine, self.directory) as engine:
+            found = explore(self.structures[0], engine, self.config, watch)
+            write_images(self.directory / LABELLED, engine.good)
+            write_images(self.directory / WAYS, way_images(found))
+            write_sealed(self.directory / RESULT, report_of_ways(found))
+        return found
+
     def run(self, watch: Watch | None = None) -> SaddleResult:
         """Find the saddle; files are in the directory."""
         start, *moved = self.structures
@@ -261,3 +265,28 @@ def report_of(result: SaddleResult) -> dict[str, Any]:
         "minima": [float(side.get_potential_energy()) for side in result.sides],
         "barriers": list(result.barriers),
     }  # fmt: skip
+
+
+def way_images(found: Exploration) -> list[Atoms]:
+    """The minimum, then the saddle with its mode and the product of every way out."""
+    images = [found.minimum]
+    for number, way in enumerate(found.ways, start=1):
+        saddle, product = way.saddle.copy(), way.product.copy()
+        saddle.calc, product.calc = way.saddle.calc, way.product.calc
+        saddle.arrays["mode"] = way.mode
+        saddle.info |= {"way": number, "role": "saddle", "energy_uncertainty": way.error}
+        product.info |= {"way": number, "role": "product"}
+        images += [saddle, product]
+    return images
+
+
+def report_of_ways(found: Exploration) -> dict[str, Any]:
+    """An exploration as plain data."""
+    return {
+        "minimum": float(found.minimum.get_potential_energy()),
+        "temperature": found.temperature,
+        "ways": table_of(found),
+        "calls": found.calls,
+        "searches": found.searches,
+        "complete": found.complete,
+    }

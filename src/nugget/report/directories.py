@@ -19,7 +19,7 @@ from nugget.storage.files import read_sealed
 if TYPE_CHECKING:
     from nugget.report.search_page import SearchPage
 
-Kind = Literal["search", "campaign", "md", "neb"]
+Kind = Literal["search", "campaign", "md", "neb", "saddle"]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ def kind_of(directory: Path) -> Kind:
         return "campaign"
     if (directory / RUN).exists():
         kind = read_sealed(directory / RUN, "start the run anew").get("kind")
-        if kind in ("md", "neb"):
+        if kind in ("md", "neb", "saddle"):
             return kind
         raise NuggetError(f"{directory / RUN} is of an unknown kind: {kind}.")
     if (directory / SETTINGS).exists() or (directory / DATABASE).exists():
         return "search"
     raise NuggetError(
-        f"{directory} holds neither a search nor a campaign nor a run of `nugget md` or `nugget "
-        "neb`; give a directory that one of them has written."
+        f"{directory} holds neither a search nor a campaign nor a run of `nugget md`, `neb` or "
+        "`saddle`; give a directory that one of them has written."
     )
 
 
@@ -67,8 +67,10 @@ def make_pages(
         return Pages(page.html(), {"kind": kind, "evaluations": len(page.records)})
     from nugget.report.md_page import md_page
     from nugget.report.path_page import path_page
+    from nugget.report.saddle_page import saddle_page
 
-    return Pages(md_page(directory) if kind == "md" else path_page(directory), {"kind": kind})
+    write = {"md": md_page, "neb": path_page, "saddle": saddle_page}[kind]
+    return Pages(write(directory), {"kind": kind})
 
 
 def _search(directory: Path, trust: bool) -> SearchPage:
