@@ -76,9 +76,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def counted(number: int, noun: str) -> str:
-    """As "1 structure" or "3 structures"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """As "1 structure" or "3 structures"; `plural` if an s is not enough."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def spread(values: Iterable[float], form: str = ".3f") -> str:

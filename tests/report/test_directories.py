@@ -18,7 +18,8 @@ from nugget.campaign.results import read_outcome
 from nugget.cli.main import app
 from nugget.errors import NuggetError
 from nugget.report.directories import kind_of, make_pages
-from nugget.report.searches_page import campaign_page, read_searches
+from nugget.report.page import as_html
+from nugget.report.searches_page import campaign_spec, read_searches
 from nugget.search.record import End
 from nugget.search.search_settings import make_config
 from nugget.search.store import SETTINGS, Store
@@ -60,7 +61,7 @@ def campaign(tmp_path):
 def test_campaign(campaign):
     found = read_searches(campaign)
     assert [len(found.campaign.members), len(found.courses), len(found.rows)] == [6, 4, 4]
-    spec = spec_of(campaign_page(found, {}))
+    spec = spec_of(as_html(campaign_spec(found, {})))
     cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
     assert cards["searches"] == "4 of 6"
     assert cards["found"] == "3 of 4"

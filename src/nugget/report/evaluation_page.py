@@ -169,7 +169,7 @@ def _figures(evaluation: Evaluation) -> Section:
         shares = [np.mean(error <= k * std) for k in (1, 2)]
         items.append((f"{name}, MAE", f"{factor * error.mean():.3g} {unit}", note))
         percent = f"{shares[0]:.0%}, {shares[1]:.0%}"
-        items.append((f"{name} within σ, 2σ", percent, "68 %, 95 % if calibrated"))
+        items.append((f"{name} within σ, 2σ", percent, "68%, 95% if calibrated"))
     return sections.figures(items)
 
 

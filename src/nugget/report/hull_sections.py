@@ -61,22 +61,6 @@ def hull_parts(
     return [Data("phases", columns, numbers)], parts
 
 
-def hull_figures(hull: Hull) -> list[tuple[str, str, str]]:
-    """What one wants to know of a hull first: how many are on it, and which is most stable."""
-    if not hull.complete:
-        missing = [hull.name(end) for end in hull.ends if end not in hull.points]
-        return [("convex hull", "not yet", f"still unknown: {', '.join(missing)}")]
-    stable = hull.vertices()
-    names = ", ".join(map(hull.name, stable))
-    formation = {s: 1e3 * (hull.formation(s, hull.points[s]) or 0.0) for s in stable}
-    most = min(formation, key=lambda s: formation[s])
-    value = f"{fixed(formation[most], 1)} meV/atom"
-    return [
-        ("stable phases", str(len(stable)), names),
-        ("lowest formation enthalpy", value, hull.name(most)),
-    ]
-
-
 def hull_so_far(hull: Hull) -> Section:
     """The stable compositions of a search that is still at work."""
     stable = hull.vertices() if hull.complete else []

@@ -21,6 +21,7 @@ from nugget.potential.potential import Potential
 from nugget.report.digest import fixed
 from nugget.report.page import Structures, sections
 from nugget.report.page.sections import Section
+from nugget.report.verdict import FORCES
 from nugget.search.record import PolishStep, Record, energy_of, lowest_steps
 from nugget.search.search_settings import Config
 from nugget.search.surrogate import baseline_code, fit, make_potential
@@ -42,7 +43,6 @@ COUNT = 8
 #: Symmetry is determined for structures of at most this many atoms.
 MAX_SYMMETRY_ATOMS = 150
 _LETTERS = {"energy": "E", "enthalpy": "H"}
-_CONVERGED = 0.05  # eV/Å, the threshold of the final relaxation
 
 
 class AtomModel:
@@ -200,8 +200,8 @@ class Gallery:
             name = f", {one.atoms.get_chemical_formula()}" if self.goal.hull is not None else ""
             items.append(sections.item(number, f"{k}. {_origin(one)}{name}", facts))
         caption = (
-            "Structures “from” an evaluation were relaxed with the engine; the others are shown as "
-            "evaluated. fmax is the largest force on a free atom."
+            "Relaxed structures are minima of the engine; the others are shown as evaluated. fmax "
+            "is the largest force on a free atom."
         )
         if model is not None:
             caption += (
@@ -226,7 +226,7 @@ class Gallery:
             if not crystal and (force := force_lengths(one.atoms)) is not None:
                 values = {"force": force, **values}
             energy = None if crystal else energy_of(one.atoms)
-            label = f"minimum {_origin(one)}" if one.polished else _origin(one)
+            label = _origin(one)
             self._numbers[key] = self.structures.add(atoms, label, values, energy)
         return self._numbers[key]
 
@@ -253,12 +253,12 @@ def _own_facts(one: Low) -> list[tuple[str, str]]:
     if (force := force_lengths(one.atoms)) is not None:
         largest = float(np.max(force, initial=0.0))
         facts.append(("fmax", f"{largest:.3f} eV/Å"))
-        if one.polished and largest > _CONVERGED:
+        if one.polished and largest > FORCES[0]:
             facts.append(("converged", "no"))
     return facts
 
 
 def _origin(one: Low) -> str:
     if one.start < 0:
-        return "from structures given by --learn"
-    return f"{'from ' if one.polished else ''}evaluation {one.start + 1}"
+        return "given by --learn"
+    return f"evaluation {one.start + 1}{', relaxed' if one.polished else ''}"

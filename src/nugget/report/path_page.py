@@ -15,7 +15,7 @@ from nugget.engines.outcome import Outcome
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import fixed
 from nugget.report.onthefly_runs import ReactionPath, read_path
-from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.page import Data, Structures, as_html, column, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import path_verdict
 from nugget.structures.geometry import largest_force
@@ -24,8 +24,8 @@ _SAME = 1e-3  # Å; an evaluation this close belongs to an image
 _VALUES = {"force σ": "σ of the force, eV/Å", "moved": "distance from the start, Å"}
 
 
-def path_page(directory: Path) -> str:
-    """The page of a run of `nugget neb`, as HTML."""
+def path_spec(directory: Path) -> dict[str, Any]:
+    """The page of a run of `nugget neb`, as plain data."""
     run = read_path(directory)
     structures = Structures()
     calls = _calls_data(run, structures)
@@ -49,11 +49,16 @@ def path_page(directory: Path) -> str:
     badge = ("converged", "good") if converged else ("not converged", "bad")
     if result is None:
         badge = ("no result yet", "plain") if not run.images else ("ended", "plain")
-    return page(
-        run.ends[0].get_chemical_formula(), parts, structures=structures, data=data, badge=badge,
-        subtitle=f"reaction path with {config.engine.name}, {directory}",
+    return page_spec(
+        f"Reaction path of {run.ends[0].get_chemical_formula()}", parts, structures=structures,
+        data=data, badge=badge, subtitle=f"{config.engine.name} · {directory}",
         footer=f"nugget {__version__}", inspector=not run.images,
     )  # fmt: skip
+
+
+def path_page(directory: Path) -> str:
+    """The page of a run of `nugget neb`, as HTML."""
+    return as_html(path_spec(directory))
 
 
 class _Images:

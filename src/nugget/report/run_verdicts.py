@@ -11,7 +11,7 @@ import numpy as np
 from nugget.campaign.statistics import compare, grouped, has_reference
 from nugget.display import counted
 from nugget.numerics.arrays import Floats
-from nugget.report.digest import fixed
+from nugget.report.digest import fixed, rounded
 from nugget.report.verdict import (
     ASE,
     CLIMBING,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # --------------------------------------------------------------------------- campaigns
 
-#: Relative half-width of the 95 % interval of the success rate.
+#: Relative half-width of the 95% interval of the success rate.
 _INTERVAL = (0.15, 0.3)
 _SIGNIFICANT = 0.05
 
@@ -58,12 +58,12 @@ def campaign_verdict(campaign: Campaign, rows: Sequence[Row], unit: str) -> Verd
         name = f" with {best.name}" if len(groups) > 1 else ""
         sentences.append(
             f"{best.hits} of {len(best.rows)} searches{name} found the reference "
-            f"({low:.0%} to {high:.0%} at 95 % confidence)"
+            f"({low:.0%} to {high:.0%} at 95% confidence)"
             + (f", in {best.curve.median} evaluations by the median." if best.curve.median else ".")
         )
         half = (high - low) / 2
         good, bad = (f"{limit:.0%}" for limit in _INTERVAL)
-        limits = f"half of the 95 % interval; good up to {good}, bad above {bad}"
+        limits = f"half of the 95% interval; good up to {good}, bad above {bad}"
         badges.append(
             Badge("precision", f"± {half:.0%}", graded(half, _INTERVAL), limits, "Success")
         )
@@ -77,7 +77,7 @@ def campaign_verdict(campaign: Campaign, rows: Sequence[Row], unit: str) -> Verd
                 f"{fixed(min(energies))} {unit}; {same} reached it within 1 meV."
             )
             share = same / len(energies)
-            limits = "share of searches within 1 meV of the lowest; good from 50 %, bad below 20 %"
+            limits = "share of searches within 1 meV of the lowest; good from 50%, bad below 20%"
             level = Level.GOOD if share >= 0.5 else Level.WARNING if share >= 0.2 else Level.BAD
             badges.append(
                 Badge("agreement", f"{same} of {len(energies)}", level, limits, "Every search")
@@ -127,7 +127,7 @@ def _differences(groups: Sequence[Any]) -> str:
 
 # --------------------------------------------------------------------------- dynamics
 
-#: Components within 2σ at random audits, of 95 % that are expected.
+#: Components within 2σ at random audits, of 95% that are expected.
 _WITHIN = (0.9, 0.8)
 _DRIFT = (2.0, 10.0)  # meV/atom per ps
 _OFF = (2.0, 4.0)  # |mean T − target| in standard errors
@@ -179,7 +179,7 @@ def md_verdict(run: Dynamics) -> Verdict:
             if off > _OFF[1]:
                 sentences.append(f"That is not the thermostat's {config.temperature:g} K.")
     if (drift := drift_of(run)) is not None:
-        value = f"{fixed(drift, 2, plus=True)} meV/atom/ps"
+        value = f"{rounded(drift, plus=True)} meV/atom/ps"
         limits = f"good up to {_DRIFT[0]:g} meV/atom per ps, bad above {_DRIFT[1]:g}"
         badges.append(
             Badge("drift", value, graded(abs(drift), _DRIFT), limits, "Drift of the energy")
@@ -225,7 +225,7 @@ def _audits(run: Dynamics, badges: list[Badge]) -> str:
         Badge("audits within 2σ", f"{within:.0%}", level, limits, "σ and errors at evaluations")
     )
     limit = run.config.max_force_error
-    error = f"{rms:.3f} eV/Å"
+    error = f"{rounded(rms)} eV/Å"
     limits = f"rms of a component; good up to the threshold {limit:g}, bad above {2 * limit:g}"
     badges.append(
         Badge(

@@ -13,7 +13,7 @@ from ase.io import read
 
 from nugget.display import counted
 from nugget.errors import NuggetError
-from nugget.report.digest import failures, fixed, informed, quality
+from nugget.report.digest import failures, fixed, informed, likely, quality
 from nugget.report.hull_sections import read_phases
 from nugget.report.minima import COUNT, Low, Lowest, symmetry
 from nugget.report.verdict import (
@@ -246,7 +246,7 @@ def _confidence_sentence(facts: SearchFacts) -> str:
     reached = counted(sure.met, "independent candidate")
     word = _word(sure)
     if word == "high":
-        return f"Confidence is high ({sure.probability:.0%}): {reached} reached it."
+        return f"Confidence is high ({likely(sure.probability)}): {reached} reached it."
     why = f"only {reached} reached it" if not sure.lower else (
         f"{reached} reached it, but {counted(sure.lower, 'structure')} with lower predicted "
         "energies were not evaluated"
@@ -267,7 +267,7 @@ def _confidence_badge(facts: SearchFacts) -> list[Badge]:
     sure = facts.confidence
     if sure is None:
         return []
-    value = "not rediscovered" if sure.probability is None else f"{sure.probability:.0%}"
+    value = "not rediscovered" if sure.probability is None else likely(sure.probability)
     limits = (
         f"probability that the lowest is found; good from {CONFIDENCE[0]:.0%}, bad below "
         f"{CONFIDENCE[1]:.0%} or if it was never rediscovered"

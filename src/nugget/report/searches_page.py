@@ -16,12 +16,12 @@ from nugget import __version__
 from nugget.campaign.campaign import CAMPAIGN, Campaign, Member
 from nugget.campaign.results import Row
 from nugget.campaign.statistics import Group, compare, grouped, has_reference
-from nugget.display import Progress, duration
+from nugget.display import Progress, counted, duration
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import fixed, informed
 from nugget.report.minima import Low, Lowest, symmetry
-from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.page import Data, Structures, column, page, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import campaign_verdict
 from nugget.search.search_settings import Config
@@ -289,7 +289,7 @@ def compare_page(comparison: Comparison) -> str:
         _differing_settings(comparison),
     ]
     return page(
-        " and ".join(formulas), parts, structures=structures,
+        f"Searches for {' and '.join(formulas)}", parts, structures=structures,
         data=[_comparison_data(comparison, numbers)],
         subtitle=f"{len(comparison.courses)} searches compared, {', '.join(engines)}",
         footer=f"nugget {__version__}",
@@ -414,8 +414,10 @@ def read_searches(directory: Path, progress: Progress | None = None) -> Campaign
     return CampaignSearches(campaign, rows, courses)
 
 
-def campaign_page(searches: CampaignSearches, pages: Mapping[Path, str] | None = None) -> str:
-    """The page as HTML; `pages` are the addresses of the pages of the searches."""
+def campaign_spec(
+    searches: CampaignSearches, pages: Mapping[Path, str] | None = None
+) -> dict[str, Any]:
+    """The page as plain data; `pages` are the addresses of the pages of the searches."""
     campaign, structures = searches.campaign, Structures()
     numbers = [
         _add_best(searches.courses[m.directory], f"{_name(m)}: the lowest", structures)
@@ -433,11 +435,11 @@ def campaign_page(searches: CampaignSearches, pages: Mapping[Path, str] | None =
     settings = (campaign.directory / CAMPAIGN).read_text(encoding="utf-8", errors="replace")
     parts.append(sections.code(settings, title="Settings", filename=CAMPAIGN, folded=True))
     ended = len(searches.rows) == len(campaign.members)
-    config = campaign.base
-    return page(
-        f"{config.system.formula}, {config.engine.name}", parts, structures=structures,
+    config, count = campaign.base, counted(len(campaign.members), "search", "searches")
+    return page_spec(
+        f"Campaign for {config.system.title}", parts, structures=structures,
         data=[_campaign_data(searches, numbers)],
-        subtitle=f"campaign of {len(campaign.members)} searches, {campaign.directory}",
+        subtitle=f"{count} · {config.engine.name} · {campaign.directory}",
         badge=("finished", "good") if ended else ("not finished", "busy"),
         footer=f"nugget {__version__}",
     )  # fmt: skip
@@ -486,7 +488,7 @@ def _success(groups: Sequence[Group]) -> Section:
         name = group.name if len(groups) > 1 else "searches"
         curves.append(sections.curve(name, x, [*solved, solved[-1]], low, high, steps=True))
     caption = "Share of searches that have found the reference (Kaplan–Meier)"
-    caption += ", with 95 % bands." if len(groups) <= _BANDS else "; 95 % intervals in the table."
+    caption += ", with 95% bands." if len(groups) <= _BANDS else "; 95% intervals in the table."
     return sections.plot(
         "", curves, title="Success", x=sections.axis("evaluations"),
         y=sections.axis("share found", limits=(0, 1.02)), caption=caption,
@@ -502,8 +504,8 @@ def _settings_table(groups: Sequence[Group]) -> Section:
         share = [f"{group.success:.0%}", f"{low:.0%} to {high:.0%}"]
         between = f"{first} to {last}" if median is not None else "–"
         rows.append([group.name, len(group.rows), group.hits, *share, median, between])
-    heads = ["setting", "searches", "found", "share", "95 %"]
-    heads += ["median evaluations", "95 % of the median"]
+    heads = ["setting", "searches", "found", "share", "95%"]
+    heads += ["median evaluations", "95% of the median"]
     return sections.table(heads, rows, title="Settings compared")
 
 

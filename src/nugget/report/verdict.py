@@ -127,7 +127,7 @@ def failure_badge(failed: int, total: int, evidence: str) -> Badge:
     good, bad = (f"{share:.0%}" for share in FAILURES)
     level = graded(failed / max(total, 1), FAILURES)
     limits = f"good up to {good} of all evaluations, bad above {bad}"
-    return Badge("failures", f"{failed} of {total}", level, limits, evidence)
+    return Badge("failures", f"{failed} of {total}", level, limits, evidence if failed else "")
 
 
 def failure_sentence(failed: int, total: int) -> str:

@@ -55,7 +55,7 @@ function kindKey() {
 
 // Views along axes, without perspective, with images of neighbouring cells; for one or several viewers.
 function viewTools(list, periodic) {
-  const button = (text, title, action) => el("button", { type: "button", text, title, "aria-label": title, onclick: action });
+  const button = (text, title, action) => el("button", { type: "button", text, title, "aria-label": `${text}: ${title}`, onclick: action });
   const axes = ["a", "b", "c"].map((name, k) => button(periodic ? name : "xyz"[k], `View along ${periodic ? name : "xyz"[k]}`, () => {
     for (const viewer of list) viewer.along(k);
   }));

@@ -44,7 +44,7 @@ function plotTools(plot) {
 
 function axisName(column, name, plot, side) {
   if (column.label) return column.label + (column.unit ? `, ${column.unit}` : "");
-  return { map_x: "first principal component", map_y: "second principal component" }[name] ?? name;
+  return { map_x: "principal component 1", map_y: "principal component 2" }[name] ?? name;
 }
 
 function makeLegend(plot) {

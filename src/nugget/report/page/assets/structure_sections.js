@@ -26,7 +26,7 @@ function galleryCard(item) {
   viewer.show(item.structure);
   const facts = el("dl", { class: "facts" }, item.facts.map(factLine));
   const open = el("button", { type: "button", class: "link", text: formulaText(item.title), onclick: () => select(item.structure, viewer) });
-  const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, downloads(() => item.structure));
+  const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, spec.inspector === false ? downloads(() => item.structure) : null);
   node.classList.toggle("chosen", store.selected === item.structure);
   listen(selectListeners, (structure) => node.classList.toggle("chosen", structure === item.structure));
   itemFacts.set(item.structure, item.facts);
