@@ -50,6 +50,7 @@ function build() {
         el("p", { class: "quiet", id: "subtitle", text: spec.subtitle ?? "" })),
       el("span", { class: "quiet", id: "clock" }), themeButton),
   );
+  document.body.classList.toggle("bare", Boolean(spec.bare));
   readTheme();
   const nav = spec.bare ? null : navigation();
   if (nav) document.body.append(nav);
