@@ -115,9 +115,9 @@ def seconds_left(
 
 
 def fixed(value: float, digits: int = 4, plus: bool = False) -> str:
-    """A number for a page with a typographic minus, without negative zeros."""
-    text = f"{value:+z.{digits}f}" if plus else f"{value:z.{digits}f}"
-    return text.replace("-", "−")
+    """A number for a page with a typographic minus; zero has no sign."""
+    text = f"{value:z.{digits}f}".replace("-", "−")
+    return f"+{text}" if plus and round(value, digits) > 0 else text
 
 
 def rounded(value: float, digits: int = 2, plus: bool = False) -> str:
@@ -126,6 +126,11 @@ def rounded(value: float, digits: int = 2, plus: bool = False) -> str:
         return fixed(value, 0, plus)
     decimals = max(digits - 1 - floor(log10(abs(value))), 0)
     return fixed(value, min(decimals, 6), plus)
+
+
+def per_atom(error: float) -> str:
+    """An error in eV/atom for people, in meV/atom up to 1 eV."""
+    return f"{rounded(error)} eV/atom" if error >= 1 else f"{fixed(1e3 * error, 1)} meV/atom"
 
 
 def likely(probability: float) -> str:

@@ -154,7 +154,7 @@ class Lowest:
     def chosen(self, records: Sequence[Record], steps: Sequence[PolishStep]) -> list[Low]:
         """The lowest first. A relaxed structure replaces the evaluation that it started from."""
         best: dict[int, Low] = {}
-        relaxed = lowest_steps(steps)
+        relaxed = lowest_steps(steps, self.goal)
         pool = [one for kind in self._kinds.values() for one in kind if one.start not in relaxed]
         for start, atoms in relaxed.items():
             # The start may remain the lowest structure of its relaxation.

@@ -30,7 +30,7 @@ def path_spec(directory: Path) -> dict[str, Any]:
     structures = Structures()
     calls = _calls_data(run, structures)
     config, result = run.config, run.result
-    parts = [sections.verdict(path_verdict(run).to_dict()), _figures(run)]
+    parts = [sections.verdict(path_verdict(run).to_dict())]
     data = [calls]
     if run.images:
         shown = _Images(run, structures)
@@ -104,6 +104,7 @@ class _Images:
     def profile(self) -> Section:
         low, high = self.energy - self.std, self.energy + self.std
         band = sections.curve("model, ± σ", self.length, self.energy, low, high.tolist())
+        band["plain"] = True
         return sections.plot(
             "images", [band, sections.points("length", "energy")], title="Energy along the path",
             x=sections.axis("length of the path, Å"), y=sections.axis("energy above the start, eV"),
@@ -132,30 +133,6 @@ class _Images:
         return sections.table(
             heads, list(rows), title="Images", structures=self.numbers, digits=digits
         )
-
-
-def _figures(run: ReactionPath) -> Section:
-    calls, failed = len(run.outcomes), sum(not outcome.ok for outcome in run.outcomes)
-    items = []
-    if run.result is not None:
-        values = {key: _number(run.result.get(key)) for key in run.result}
-        items = [
-            ("barrier", f"{values['barrier']} ± {values['error']} eV", "energies of the engine"),
-            ("reverse barrier", f"{values['barrier_back']} eV", "from the end to the saddle"),
-            ("reaction energy", f"{values['reaction_energy']} eV", "end minus start"),
-            ("force at the saddle", f"{values['saddle_fmax']} eV/Å", "of the engine"),
-        ]
-        if (modes := run.result.get("imaginary_modes")) is not None:
-            items.append(("imaginary modes", str(modes), "of the model, at the saddle"))
-        ends = run.result["end_calls"]
-        items.append(("engine calls", str(calls), f"{ends} for the ends, {failed} failed"))
-        return sections.figures(items)
-    return sections.figures([("engine calls", str(calls), f"{failed} failed")])
-
-
-def _number(value: Any) -> str:
-    is_number = isinstance(value, int | float) and np.isfinite(value)
-    return fixed(value) if is_number else "–"
 
 
 def _certainty(run: ReactionPath) -> Section:

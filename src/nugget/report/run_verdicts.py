@@ -253,10 +253,11 @@ def path_verdict(run: ReactionPath) -> Verdict:
         sentences.append("The path has no result yet.")
     else:
         sentences += _barrier(result, badges, config.fmax)
+        calls = counted(total, "engine call")
         if result["converged"]:
-            sentences.append("The saddle has converged.")
+            sentences.append(f"The saddle has converged after {calls}.")
         else:
-            sentences.append(f"The saddle has not converged ({result['reason']}).")
+            sentences.append(f"The saddle has not converged after {calls} ({result['reason']}).")
         modes = result.get("imaginary_modes")
         if modes is not None and modes != 1:
             sentences.append(f"It has {counted(modes, 'imaginary mode')} instead of one.")
@@ -294,10 +295,14 @@ def _barrier(result: Mapping[str, Any], badges: list[Badge], fmax: float) -> lis
     if barrier is None or not np.isfinite(barrier):
         return ["No barrier was found."]
     sentences = [f"The barrier is {fixed(barrier, 3)} ± {error or 0.0:.3f} eV"]
-    back = result.get("barrier_back")
+    back, reaction = result.get("barrier_back"), result.get("reaction_energy")
     if back is not None and np.isfinite(back):
         sentences[0] += f", {fixed(back, 3)} eV in reverse"
     sentences[0] += "."
+    if reaction is not None and np.isfinite(reaction):
+        lies = "as high as" if abs(reaction) < 5e-4 else f"{fixed(abs(reaction), 3)} eV "
+        lies += "" if abs(reaction) < 5e-4 else "above" if reaction > 0 else "below"
+        sentences.append(f"The end lies {lies} the start.")
     if error is not None and np.isfinite(error):
         limits = f"good up to {_BARRIER_ERROR[0]:g} eV, bad above {_BARRIER_ERROR[1]:g} eV"
         level = graded(error, _BARRIER_ERROR)

@@ -192,7 +192,7 @@ def _search(place: Path, name: str) -> dict[str, Any]:
         )
         for k, step in enumerate(steps)
     ]
-    images = [one.atoms for one in (*records, *steps)]
+    images = [*(r.atoms for r in records), *(step.atoms for step in steps)]
     return {
         **_numbers(rows, images),
         **_lowest(place, config, records, steps),

@@ -282,7 +282,7 @@ class SearchPage:
         badge, subtitle = self.badge_and_subtitle()
         verdict, *rest = self.sections()
         hull_data, hull_sections = hull_parts(
-            self.directory, self.records, self.steps, self.structures, bool(live)
+            self.directory, self.records, self.steps, self.structures, self.goal, bool(live)
         )
         now = time.strftime("%Y-%m-%d %H:%M")
         return page_spec(

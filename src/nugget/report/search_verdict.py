@@ -13,7 +13,7 @@ from ase.io import read
 
 from nugget.display import counted
 from nugget.errors import NuggetError
-from nugget.report.digest import failures, fixed, informed, likely, quality
+from nugget.report.digest import failures, fixed, informed, likely, per_atom, quality
 from nugget.report.hull_sections import read_phases
 from nugget.report.minima import COUNT, Low, Lowest, symmetry
 from nugget.report.verdict import (
@@ -162,7 +162,7 @@ def search_verdict(facts: SearchFacts) -> Verdict:
         badges.append(calibration_badge(recent.z, recent.count, _BADGE_TRUST))
         good, bad = (1e3 * limit for limit in MODEL_ERROR)
         limits = f"mean of the last {recent.count}; good up to {good:g} meV/atom, bad above {bad:g}"
-        value = f"{1e3 * recent.error:.1f} meV/atom"
+        value = per_atom(recent.error)
         level = graded(recent.error, MODEL_ERROR)
         badges.append(Badge("model error", value, level, limits, _BADGE_TRUST))
         if level is Level.BAD:
@@ -187,7 +187,7 @@ def _lowest(facts: SearchFacts) -> tuple[list[str], list[Badge]]:
     best, goal = facts.best, facts.goal
     if best is None:
         return ["No evaluation has succeeded."], []
-    symbol = symmetry(best.atoms)[1]
+    symbol = symmetry(best.atoms)[1].replace(" (", ", no. ").rstrip(")")
     name = f"The lowest structure ({symbol})" if symbol else "The lowest structure"
     first = f"{name} has {_article(goal)} of {fixed(best.value)} {goal.unit}"
     other = facts.next

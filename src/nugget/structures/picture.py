@@ -119,7 +119,7 @@ def _hex(rgb: Floats) -> str:
     return "#" + "".join(f"{round(255 * float(np.clip(part, 0, 1))):02x}" for part in rgb)
 
 
-def _line(a: tuple[float, float], b: tuple[float, float], colour: str, width: float) -> str:
+def _line(a: Sequence[float], b: Sequence[float], colour: str, width: float) -> str:
     return (
         f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" '
         f'stroke="{colour}" stroke-width="{width:.1f}" stroke-linecap="round"/>'
@@ -202,7 +202,7 @@ def _drawn(
 ) -> str:
     at, low, high = (pixels(points[:, 0], points[:, k]) for k in (1, 2, 3))
     if line.dots:
-        bars = [_line((a[0], a[1]), (b[0], b[1]), colour, 1.0) for a, b in zip(low, high, strict=True)]
+        bars = [_line(tuple(a), tuple(b), colour, 1.0) for a, b in zip(low, high, strict=True)]
         dots = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{colour}"/>' for x, y in at]
         return "".join([*bars, *dots])
     band = ""

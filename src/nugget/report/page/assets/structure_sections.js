@@ -18,7 +18,7 @@ makers.gallery = (part) => {
   };
   color("element");
   const tools = el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
-  return el("div", {}, tools, el("div", { class: "gallery" }, cards.map((card) => card.node)));
+  return el("div", {}, tools, el("div", { class: `gallery${cards.length < 4 ? " few" : ""}` }, cards.map((card) => card.node)));
 };
 
 function galleryCard(item) {
