@@ -7,7 +7,7 @@ relative to the mean of their element, because a model determines only sums over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,11 @@ from nugget.report.page.sections import Section
 from nugget.report.verdict import FORCES
 from nugget.search.record import PolishStep, Record, energy_of, lowest_steps
 from nugget.search.search_settings import Config
+from nugget.search.store import MINIMA
 from nugget.search.surrogate import baseline_code, fit, make_potential
 from nugget.structures.geometry import force_lengths
 from nugget.structures.identity import conventional
+from nugget.structures.io import read_images
 from nugget.structures.symmetry import point_group, space_group_of
 from nugget.systems.goal import Goal
 from nugget.systems.system_settings import make_system
@@ -122,6 +124,48 @@ class Low:
     value: float
     start: int  # iteration of its evaluation, or of the start of its relaxation; < 0: --learn
     polished: bool
+    end: RelaxedEnd | None = None  # as the search has written it
+
+    @property
+    def fmax(self) -> float | None:
+        """The largest force on a free atom, and of relaxed crystals that of the cell, eV/Å."""
+        if self.end is not None:
+            return self.end.fmax
+        lengths = force_lengths(self.atoms)
+        return None if lengths is None else float(np.max(lengths, initial=0.0))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the final relaxation has converged; False without one."""
+        if self.end is not None:
+            return self.end.converged
+        return self.polished and self.fmax is not None and self.fmax <= FORCES[0]
+
+
+@dataclass(frozen=True)
+class RelaxedEnd:
+    """The end of a final relaxation."""
+
+    fmax: float
+    converged: bool
+    energy: float
+
+
+def relaxed_ends(directory: Path) -> dict[int, RelaxedEnd]:
+    """The ends of the final relaxations in minima.extxyz, by the evaluation that they started from.
+
+    Empty before the search has written the file.
+    """
+    file = directory / MINIMA
+    if not file.exists():
+        return {}
+    ends = {}
+    for atoms in read_images(file):
+        info = atoms.info
+        if {"start", "fmax", "converged"} <= info.keys():
+            end = RelaxedEnd(float(info["fmax"]), bool(info["converged"]), energy_of(atoms))
+            ends[int(info["start"])] = end
+    return ends
 
 
 class Lowest:
@@ -151,8 +195,16 @@ class Lowest:
         kind = self._memory.find(low.atoms)
         return self._memory.add(low.atoms) if kind is None else kind
 
-    def chosen(self, records: Sequence[Record], steps: Sequence[PolishStep]) -> list[Low]:
-        """The lowest first. A relaxed structure replaces the evaluation that it started from."""
+    def chosen(
+        self,
+        records: Sequence[Record],
+        steps: Sequence[PolishStep],
+        ends: Mapping[int, RelaxedEnd] | None = None,
+    ) -> list[Low]:
+        """The lowest first. A relaxed structure replaces the evaluation that it started from.
+
+        `ends` tell how the relaxations ended, as soon as the search has written that.
+        """
         best: dict[int, Low] = {}
         relaxed = lowest_steps(steps, self.goal)
         pool = [one for kind in self._kinds.values() for one in kind if one.start not in relaxed]
@@ -160,7 +212,10 @@ class Lowest:
             # The start may remain the lowest structure of its relaxation.
             first = [r.atoms for r in records if r.iteration == start and r.ok]
             end = min([atoms, *first], key=lambda one: self.goal.value(one, energy_of(one)))
-            pool.append(Low(end, self.goal.value(end, energy_of(end)), start, True))
+            known = (ends or {}).get(start)
+            if known is not None and abs(known.energy - energy_of(end)) > 1e-6:
+                known = None  # the file belongs to an earlier moment
+            pool.append(Low(end, self.goal.value(end, energy_of(end)), start, True, known))
         kinds = {id(one): k for k, kind in self._kinds.items() for one in kind}
         for one in sorted(pool, key=lambda one: (one.value, one.start)):
             kind = kinds[id(one)] if id(one) in kinds else self._kind(one)
@@ -201,7 +256,7 @@ class Gallery:
             items.append(sections.item(number, f"{k}. {_origin(one)}{name}", facts))
         caption = (
             "Relaxed structures are minima of the engine; the others are shown as evaluated. fmax "
-            "is the largest force on a free atom."
+            "is the largest force on a free atom; that of relaxed crystals includes the stress."
         )
         if model is not None:
             caption += (
@@ -226,7 +281,7 @@ class Gallery:
             if not crystal and (force := force_lengths(one.atoms)) is not None:
                 values = {"force": force, **values}
             energy = None if crystal else energy_of(one.atoms)
-            label = _origin(one)
+            label = f"{_origin(one)}, relaxed" if one.polished else _origin(one)
             self._numbers[key] = self.structures.add(atoms, label, values, energy)
         return self._numbers[key]
 
@@ -250,15 +305,13 @@ class Gallery:
 
 def _own_facts(one: Low) -> list[tuple[str, str]]:
     facts = []
-    if (force := force_lengths(one.atoms)) is not None:
-        largest = float(np.max(force, initial=0.0))
-        facts.append(("fmax", f"{largest:.3f} eV/Å"))
-        if one.polished and largest > FORCES[0]:
-            facts.append(("converged", "no"))
-    return facts
+    if one.fmax is not None:
+        facts.append(("fmax", f"{one.fmax:.3f} eV/Å"))
+    state = "no" if not one.polished else "yes" if one.converged else "not converged"
+    return [*facts, ("relaxed", state)]
 
 
 def _origin(one: Low) -> str:
     if one.start < 0:
         return "given by --learn"
-    return f"evaluation {one.start + 1}{', relaxed' if one.polished else ''}"
+    return f"evaluation {one.start + 1}"

@@ -13,7 +13,7 @@ from nugget.errors import NuggetError
 from nugget.report import search_sections as built
 from nugget.report.digest import informed
 from nugget.report.hull_sections import hull_parts, hull_so_far
-from nugget.report.minima import AtomModel, Gallery, Low, Lowest
+from nugget.report.minima import AtomModel, Gallery, Low, Lowest, relaxed_ends
 from nugget.report.page import Data, Structures, as_html, column, page_spec
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -159,7 +159,8 @@ class SearchPage:
             self.rediscoveries.add(record)
         if records or steps:
             self._lowest.add(records)
-            self._low = self._lowest.chosen(self.records, self.steps)
+            ends = relaxed_ends(self.directory)
+            self._low = self._lowest.chosen(self.records, self.steps, ends)
         self._sections = self._build_sections()
         return True
 

@@ -190,7 +190,7 @@ def ladder(low: Sequence[Low], numbers: Sequence[int], goal: Goal) -> tuple[Data
     above = [1e3 * (one.value - low[0].value) for one in low]
     columns = {
         "rank": column([k + 1 for k in range(len(low))], "structure", shown=False),
-        "above": column(above, "above the lowest", unit, 1),
+        "above": column(above, "above the lowest", unit, 1, shown=False),
     }
     section = parts.plot(
         _LADDER, [parts.points("rank", "above", mark="step")], title="Energy ladder",

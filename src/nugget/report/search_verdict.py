@@ -15,7 +15,7 @@ from nugget.display import counted
 from nugget.errors import NuggetError
 from nugget.report.digest import failures, fixed, informed, likely, per_atom, quality
 from nugget.report.hull_sections import read_phases
-from nugget.report.minima import COUNT, Low, Lowest, symmetry
+from nugget.report.minima import COUNT, Low, Lowest, relaxed_ends, symmetry
 from nugget.report.verdict import (
     MODEL_ERROR,
     PAPER,
@@ -41,7 +41,6 @@ from nugget.search.record import Check, CheckKind, PolishStep, Record, energy_of
 from nugget.search.search_settings import Config
 from nugget.search.stop import Confidence, RediscoveryCounter
 from nugget.search.store import BEST, DATABASE, MINIMA, Activity, Reader, State
-from nugget.structures.geometry import force_lengths
 from nugget.systems.goal import Goal
 from nugget.systems.system_settings import make_goal, make_system
 
@@ -89,8 +88,8 @@ class SearchFacts:
                 learned = ()
             sure = RediscoveryCounter.of(records, learned).confidence()
         return cls.of(
-            directory, config, goal, records, steps, lowest.chosen(records, steps), sure, state,
-            reader.checks(),
+            directory, config, goal, records, steps,
+            lowest.chosen(records, steps, relaxed_ends(directory)), sure, state, reader.checks(),
         )  # fmt: skip
 
     @classmethod
@@ -189,7 +188,9 @@ def _lowest(facts: SearchFacts) -> tuple[list[str], list[Badge]]:
         return ["No evaluation has succeeded."], []
     symbol = symmetry(best.atoms)[1].replace(" (", ", no. ").rstrip(")")
     name = f"The lowest structure ({symbol})" if symbol else "The lowest structure"
-    first = f"{name} has {_article(goal)} of {fixed(best.value)} {goal.unit}"
+    pressure = facts.config.system.pressure
+    at = f" at {pressure:g} GPa" if pressure else ""
+    first = f"{name} has an {goal.quantity} of {fixed(best.value)} {goal.unit}{at}"
     other = facts.next
     unit = "meV" if goal.unit == "eV" else "meV/atom"
     gap = None if other is None else 1e3 * (other.value - best.value)
@@ -201,10 +202,6 @@ def _lowest(facts: SearchFacts) -> tuple[list[str], list[Badge]]:
         first += "; no other was found."
     sentences = [first, _when(facts, gap), _confidence_sentence(facts), _converged_sentence(best)]
     return sentences, [*_confidence_badge(facts), *_when_badge(facts), *_force_badges(best)]
-
-
-def _article(goal: Goal) -> str:
-    return f"an {goal.quantity}"
 
 
 def _millis(value: float) -> str:
@@ -275,25 +272,18 @@ def _confidence_badge(facts: SearchFacts) -> list[Badge]:
     return [Badge("confidence", value, _WORD_LEVELS[_word(sure)], limits, _BADGE_SEARCH)]
 
 
-def _largest(atoms: Atoms) -> float | None:
-    lengths = force_lengths(atoms)
-    return None if lengths is None or not len(lengths) else float(lengths.max())
-
-
 def _converged_sentence(best: Low) -> str:
-    fmax = _largest(best.atoms)
-    if fmax is None:
+    if best.fmax is None:
         return "The engine gives no forces, so convergence is not known."
     if not best.polished:
-        return f"It was not relaxed with the engine (fmax {fmax:.2f} eV/Å)."
-    if force_badge(fmax, "").level is Level.GOOD:
+        return f"It was not relaxed with the engine (fmax {best.fmax:.2f} eV/Å)."
+    if best.converged:
         return ""
-    return f"Its final relaxation has not converged (fmax {fmax:.2f} eV/Å)."
+    return f"Its final relaxation has not converged (fmax {best.fmax:.2f} eV/Å)."
 
 
 def _force_badges(best: Low) -> list[Badge]:
-    fmax = _largest(best.atoms)
-    return [] if fmax is None else [force_badge(fmax, _LOWEST)]
+    return [] if best.fmax is None else [force_badge(best.fmax, _LOWEST)]
 
 
 # --------------------------------------------------------------------------- compositions

@@ -20,10 +20,11 @@ from nugget.display import Progress, counted, duration
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import fixed, informed
-from nugget.report.minima import Low, Lowest, symmetry
+from nugget.report.minima import COUNT, Low, Lowest, symmetry
 from nugget.report.page import Data, Structures, column, page, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import campaign_verdict
+from nugget.report.search_verdict import reported
 from nugget.search.search_settings import Config
 from nugget.search.store import Reader, State
 from nugget.systems.goal import Goal
@@ -94,9 +95,9 @@ def read_course(directory: Path) -> Course:
     records, steps = reader.news()
     goal = informed(make_goal(config.system), records, steps)
     values = [goal.value(r.atoms, r.energy) if r.ok else np.nan for r in records]
-    low = Lowest(goal, 1)
+    low = Lowest(goal, COUNT)
     low.add(records)
-    best = next(iter(low.chosen(records, steps)), None)
+    best = reported(directory, goal, low.chosen(records, steps))
     seconds = [sum(r.engine_seconds for r in records), sum(r.surrogate_seconds for r in records)]
     return Course(directory, config, state, np.array(values, float), best, len(steps), *seconds)
 

@@ -45,7 +45,7 @@ function formulaText(text) {
 
 // Space groups as they are printed: a bar over the number that follows a minus sign, as in Fm3̅m.
 function spaceGroup(text) {
-  return text.replaceAll(/-([1346])/g, "$1\u0305");
+  return text.replaceAll(/-([1346])/g, "$1\u0305").replaceAll(/_(\d)/g, (_, n) => "₀₁₂₃₄₅₆₇₈₉"[n]);
 }
 
 // Facts; the letters and numbers of point groups are indices.

@@ -26,7 +26,8 @@ function badgeItem({ label, value, level, limits, evidence }) {
 
 // A sentence with formulas and point groups as they are printed: Au₁₃, (I with the index h).
 function sentence(text) {
-  const parts = formulaText(text).split(/\((C|D|S|T|O|I)(\d*[a-z]+|\d+[a-z]*|∞[vh])\)/);
+  const typed = formulaText(text).replace(/\(([PABCFIR][^(),]*), no\. /, (_, group) => `(${spaceGroup(group)}, no. `);
+  const parts = typed.split(/\((C|D|S|T|O|I)(\d*[a-z]+|\d+[a-z]*|∞[vh])\)/);
   return parts.flatMap((part, k) => (k % 3 === 0 ? [part] : k % 3 === 1 ? [`(${part}`] : [el("sub", { text: part }), ")"]));
 }
 
