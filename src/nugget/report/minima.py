@@ -252,8 +252,7 @@ class Gallery:
         items = []
         for k, one in enumerate(low, start=1):
             number, facts = self._number(one, rows, model), self._facts(one, low, quick)
-            name = f", {one.atoms.get_chemical_formula()}" if self.goal.hull is not None else ""
-            items.append(sections.item(number, f"{k}. {_origin(one)}{name}", facts))
+            items.append(sections.item(number, f"{k}. {self._name(one)}", facts))
         caption = (
             "Relaxed structures are minima of the engine; the others are shown as evaluated. fmax "
             "is the largest force on a free atom; that of relaxed crystals includes the stress."
@@ -269,6 +268,12 @@ class Gallery:
             items, title="The lowest structures", values=NAMES, caption=caption,
             empty="No evaluation has succeeded yet.",
         )  # fmt: skip
+
+    def _name(self, one: Low) -> str:
+        """The formula in a search over compositions, else the evaluation."""
+        if (hull := self.goal.hull) is None:
+            return _origin(one)
+        return hull.name(hull.shares(one.atoms))
 
     def _number(self, one: Low, rows: Sequence[int], model: AtomModel | None) -> int:
         key = (one.start, one.value, one.polished, 0 if model is None else model.count)
@@ -290,10 +295,13 @@ class Gallery:
         return model is None or "std" in self.structures.frames[number].get("values", {})
 
     def _facts(self, one: Low, low: Sequence[Low], quick: bool) -> list[tuple[str, str]]:
-        label = "above the hull" if self.goal.hull is not None else _LETTERS[self.goal.quantity]
-        facts = [(label, f"{fixed(one.value)} {self.goal.unit}")]
-        if one is not low[0]:
-            facts.append(("gap", f"+{one.value - low[0].value:.4f} {self.goal.unit}"))
+        if self.goal.hull is not None:
+            above = f"{fixed(1e3 * one.value, 1)} meV/atom"
+            facts = [("above the hull", above), ("from", _origin(one))]
+        else:
+            facts = [(_LETTERS[self.goal.quantity], f"{fixed(one.value)} {self.goal.unit}")]
+            gap = f"{fixed(one.value - low[0].value, plus=True)} {self.goal.unit}"
+            facts.append(("gap", gap if one is not low[0] else "–"))
         if quick:
             return facts + _own_facts(one)
         key = (one.start, one.value, one.polished)

@@ -128,7 +128,8 @@ function tableRow(part, k, numeric, picture) {
   const structure = part.structures?.[k] ?? null, link = part.links?.[k];
   const cells = part.rows[k].map((value, c) => {
     const cell = el("td", { class: numeric[c] ? "number" : "" });
-    const text = formatCell(value, part.digits?.[c]);
+    const typed = part.columns[c] === "space group" ? spaceGroup : formulaText;
+    const text = typed(formatCell(value, part.digits?.[c]));
     if (c === 0 && isRelative(link)) cell.append(el("a", { href: link, text }));
     else if (c === 0 && structure !== null) cell.append(el("button", { type: "button", class: "link", text, onclick: () => select(structure, part) }));
     else cell.textContent = text;

@@ -14,7 +14,7 @@ makers.gallery = (part) => {
   const color = (mode) => {
     const range = mode === "element" ? null : rangeOf(list, mode);
     for (const card of cards) Object.assign(card.viewer, { mode, range }).redraw();
-    key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
+    key.replaceChildren(mode === "element" ? elementKey(...frames) : ramp(range, mode));
   };
   color("element");
   const tools = el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
