@@ -97,7 +97,7 @@ def test_every_search_is_one_click_away(campaign):
     for link in links:
         assert set(link) <= set("abcdefghijklmnopqrstuvwxyz%0123456789ABCDEF/.-")
         own = spec_of((campaign / unquote(link)).read_text())
-        assert own["title"] == "Au6"
+        assert own["title"] == "Search for Au6"
     after = contents(campaign)
     assert {name: digest for name, digest in after.items() if "/report" not in name} == before
     assert CliRunner().invoke(app, words).exit_code != 0  # the page is there

@@ -269,7 +269,8 @@ def test_crystals_and_films(browser, tmp_path):
     browser.js("document.querySelector('input[type=range]').stepUp()")
     browser.js("document.querySelector('input[type=range]').dispatchEvent(new Event('input'))")
     assert browser.js("nugget.store.selected") == 1
-    button = "document.querySelectorAll('.structure-card .downloads button')[{}].click()"
+    browser.js("nugget.select(0)")
+    button = "document.querySelectorAll('.inspector .downloads button')[{}].click()"
     for k, ending in enumerate((".xyz", ".cif")):
         atoms = downloaded(browser, button.format(k), ending)
         assert atoms.pbc.all()

@@ -42,8 +42,7 @@ class Plot {
     const main = layer ?? this.part.layers.find((one) => one.kind === "line");
     this.offset = this.lowestOf(this.yAxis.relative, main?.y);
     this.xOffset = this.lowestOf(this.xAxis.relative, main?.x);
-    this.points = [];
-    this.mark = layer?.mark;
+    [this.points, this.mark] = [[], layer?.mark];
     if (layer) {
       const x = this.column(layer.x), y = this.column(layer.y), bar = layer.error ? this.column(layer.error) : [];
       for (let row = 0; row < x.length; row++) {
@@ -271,9 +270,7 @@ class Plot {
         context.stroke();
       }
       if (this.mark === "step") {
-        const w = 0.4 * Math.abs(this.sx.pixel(1) - this.sx.pixel(0));
-        context.fillStyle = theme.best;
-        context.fillRect(x - w, y - 1, 2 * w, 2);
+        drawStep(context, x, y, Math.abs(this.sx.pixel(1) - this.sx.pixel(0)));
         continue;
       }
       trace(context, off ? (offY && y > this.box.top + 1 ? "down" : offY ? "up" : "diamond") : shape, x, y, r);
