@@ -91,8 +91,8 @@ def downloaded(browser: Browser, press: str, ending: str) -> Atoms:
 
 
 def test_everything_is_drawn(opened):
-    assert opened.js("document.title") == "Au6"
-    assert opened.js("nugget.plots.length") == 5
+    assert opened.js("document.title") == "Search for Au6"
+    assert opened.js("nugget.plots.length") == 6
     assert opened.js("document.querySelectorAll('.structure-card').length") >= 2
     # Ink on every canvas: more than one colour.
     blank = """[...document.querySelectorAll("canvas.plot, canvas.viewer")].filter((canvas) => {

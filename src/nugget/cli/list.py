@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,10 @@ from nugget.display import counted
 
 if TYPE_CHECKING:
     from nugget.report.runs import Run
+
+
+_COLUMNS = ("run", "kind", "state", "system", "engine", "evaluations", "best, eV", "eV/atom")
+_WIDE, _NARROW = 110, (0, 1, 2, 3, 5, 6)  # columns of a terminal, and what is shown on less
 
 
 def list(
@@ -63,8 +68,9 @@ def list(
     if not runs:
         typer.echo(f"There is no run in {directory} or below it.")
         return
-    columns = ("run", "kind", "state", "system", "engine", "evaluations", "best, eV", "eV/atom")
-    table(f"{counted(len(runs), 'run')} in {directory}", columns, [_cells(run) for run in runs])
+    shown = range(len(_COLUMNS)) if get_terminal_size().columns >= _WIDE else _NARROW
+    rows = [[cells[k] for k in shown] for cells in map(_cells, runs)]
+    table(f"{counted(len(runs), 'run')} in {directory}", [_COLUMNS[k] for k in shown], rows)
     for run in runs:
         if run.state in ("unreadable", "failed") and run.reason:
             typer.echo(f"{run.path}: {run.reason}", err=True)

@@ -10,6 +10,7 @@ import numpy as np
 from ase import Atoms
 
 from nugget import __version__
+from nugget.display import counted
 from nugget.calibration import calibration_curve, sigma_bins
 from nugget.numerics.arrays import Floats, Ints
 from nugget.potential.validation import component_elements, element_errors, group_errors, grouped_by
@@ -152,8 +153,8 @@ def evaluation_page(evaluation: Evaluation, title: str, command: str = "", data:
     if command:
         parts.append(sections.code(command, title="Command"))
     return page(
-        title, parts, structures=shown.structures, data=shown.data,
-        subtitle=f"evaluation on {len(evaluation.images)} structures",
+        f"Model {title}", parts, structures=shown.structures, data=shown.data,
+        subtitle=f"evaluated on {counted(len(evaluation.images), 'structure')}",
         footer=f"nugget {__version__}",
     )  # fmt: skip
 

@@ -17,10 +17,10 @@ from nugget.report.runs import Run
 
 _PAGE = "report.html"  # what `nugget report` writes into a run directory
 _HEADS = (
-    "run", "kind", "state", "system", "engine", "evaluations", "failed", "lowest, eV", "eV/atom",
-    "quantity", "engine time, s", "last change",
+    "run", "kind", "state", "system", "engine", "evaluations", "lowest, eV", "eV/atom",
+    "last change",
 )  # fmt: skip
-_DIGITS = (None, None, None, None, None, 0, 0, 4, 4, None, 0, None)
+_DIGITS = (None, None, None, None, None, 0, 4, 4, None)
 
 
 def list_page(runs: Sequence[Run], directory: Path, file: Path) -> str:
@@ -37,7 +37,7 @@ def list_page(runs: Sequence[Run], directory: Path, file: Path) -> str:
         parts.append(sections.table(["run", "state", "reason"], rows, title="Failed runs"))
     return page(
         f"Runs in {directory.resolve().name}", parts, structures=structures,
-        data=[_data(runs, numbers)], subtitle=str(directory),
+        data=[_data(runs, numbers)], subtitle=str(directory.resolve()),
         footer=f"Made by nugget {__version__}, {time.strftime('%Y-%m-%d %H:%M')}.",
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ def _figures(runs: Sequence[Run]) -> Section:
     failures = sum(run.failures for run in runs)
     seconds = sum(run.engine_seconds for run in runs)
     items = [
-        ("runs", str(len(runs)), ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())),
+        ("runs", str(len(runs)), ", ".join(f"{kind} {n}" for kind, n in kinds.most_common())),
         ("running", str(states["running"]), "at this moment"),
         ("failed", str(states["failed"] + states["unreadable"]), "or unreadable"),
         ("evaluations", str(evaluations), f"{failures} failed"),
@@ -73,19 +73,17 @@ def _table(
     rows = [
         [
             run.path, run.kind, run.state, run.formula or None, run.engine or None,
-            None if run.kind == "campaign" else run.evaluations,
-            None if run.kind == "campaign" else run.failures, run.best_energy, run.best_per_atom,
-            run.quantity if run.best is not None else None, run.engine_seconds or None,
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.modified)),
+            None if run.kind == "campaign" else run.evaluations, run.best_energy,
+            run.best_per_atom, time.strftime("%Y-%m-%d %H:%M", time.localtime(run.modified)),
         ]
         for run in runs
     ]  # fmt: skip
     caption = "Click a heading to sort, a row to see its lowest structure."
     if any(links):
-        caption += f" Underlined names lead to pages that `nugget report` wrote ({_PAGE})."
+        caption += f" Underlined names lead to pages written by nugget report ({_PAGE})."
     return sections.table(
         _HEADS, rows, title=counted(len(runs), "run"), structures=numbers, thumbnails=numbers,
-        links=links, digits=_DIGITS, caption=caption, empty="There is no run here.",
+        links=links, digits=_DIGITS, caption=caption, empty="There is no run here.", whole=True,
     )  # fmt: skip
 
 
@@ -96,6 +94,9 @@ def _data(runs: Sequence[Run], numbers: Sequence[int | None]) -> Data:
         "kind": column([run.kind for run in runs], "kind"),
         "formula": column([run.formula for run in runs], "system"),
         "engine": column([run.engine for run in runs], "engine"),
+        "failed": column([run.failures for run in runs], "failed evaluations"),
+        "seconds": column([run.engine_seconds for run in runs], "engine time", "s", 0),
+        "quantity": column([run.quantity for run in runs], "quantity"),
         "best": column([run.best_energy for run in runs], "lowest", "eV", 4),
         "per_atom": column([run.best_per_atom for run in runs], "per atom", "eV", 4),
     }

@@ -16,7 +16,8 @@ from typing import Any
 
 from ase import Atoms
 
-from nugget.campaign.campaign import CAMPAIGN
+from nugget.campaign.campaign import CAMPAIGN, Campaign
+from nugget.campaign.results import RESULT
 from nugget.dataset import labelling
 from nugget.dataset.build import DATABASE, PARTS, RECIPE, read_recipe
 from nugget.errors import NuggetError
@@ -196,6 +197,7 @@ def _search(place: Path, name: str) -> dict[str, Any]:
     return {
         **_numbers(rows, images),
         **_lowest(place, config, records, steps),
+        "formula": config.system.title,
         "engine": config.engine.name,
         "budget": config.search.budget,
         "state": state.doing,
@@ -226,7 +228,13 @@ def _lowest(
 
 def _campaign(place: Path, name: str) -> dict[str, Any]:
     """The searches of a campaign are listed below it."""
-    return {"state": _state(place, CAMPAIGN)}
+    campaign = Campaign.resume(place, trust=True)  # none of its code is run
+    ended = all((member.directory / RESULT).exists() for member in campaign.members)
+    return {
+        "state": "finished" if ended else _state(place, CAMPAIGN),
+        "formula": campaign.base.system.title,
+        "engine": campaign.base.engine.name,
+    }
 
 
 def _on_the_fly(place: Path, name: str) -> dict[str, Any]:

@@ -132,9 +132,9 @@ def _best_so_far(
         low_side, high_side = (lower, upper) if has_bands else (None, None)
         curves.append(sections.curve(name, x, median, low_side, high_side, steps=True))
     return sections.plot(
-        "", curves, title="Best so far", x=sections.axis("evaluations"),
+        "", curves, title="Best so far", x=sections.axis("evaluations", integer=True),
         y=sections.axis(f"above the lowest of all, {unit}", scale="log", floor=_FLOOR),
-        caption=caption,
+        caption=caption, span="half",
     )  # fmt: skip
 
 
@@ -343,7 +343,7 @@ def _times(comparison: Comparison) -> Section:
         seconds = course.engine_seconds + course.surrogate_seconds
         share = course.engine_seconds / seconds if seconds else 0.0
         items.append((name, seconds, f"{duration(seconds)}, {share:.0%} engine"))
-    return sections.bars(items, title="Time")
+    return sections.bars(items, title="Time", span="half")
 
 
 def _gallery(comparison: Comparison, numbers: list[int | None]) -> Section:
@@ -421,12 +421,12 @@ def campaign_spec(
     """The page as plain data; `pages` are the addresses of the pages of the searches."""
     campaign, structures = searches.campaign, Structures()
     numbers = [
-        _add_best(searches.courses[m.directory], f"{_name(m)}: the lowest", structures)
+        _add_best(searches.courses[m.directory], f"{_name(m)}", structures)
         for m in searches.members
     ]
     groups = grouped(searches.rows)
     judged = campaign_verdict(campaign, searches.rows, searches.unit)
-    parts = [sections.verdict(judged.to_dict()), _campaign_figures(searches)]
+    parts = [sections.verdict(judged.to_dict())]
     if searches.has_reference:
         parts += [_success(groups), _settings_table(groups)]
     parts += [_progress(searches), _best(searches)]
@@ -454,24 +454,6 @@ def address(folder: str, member: Member) -> str:
 def _name(member: Member) -> str:
     cell = "" if member.setting.name == "all" else f"{member.setting.name}, "
     return f"{cell}seed {member.seed}"
-
-
-def _campaign_figures(searches: CampaignSearches) -> Section:
-    total, ended = len(searches.campaign.members), len(searches.rows)
-    items = [("searches", f"{ended} of {total}", "finished")]
-    if searches.has_reference:
-        hits = sum(bool(row.outcome.found) for row in searches.rows)
-        items.append(("found", f"{hits} of {ended}", f"{hits / max(ended, 1):.0%}"))
-    low = searches.lowest()
-    if low is not None:
-        items.append(("lowest energy", f"{fixed(low)} {searches.unit}", "of all searches"))
-    evaluations = sum(course.evaluations for course in searches.courses.values())
-    failures = sum(course.failures for course in searches.courses.values())
-    items.append(("evaluations", f"{evaluations}", f"{failures} failed"))
-    errors = sum(bool(row.outcome.error) for row in searches.rows)
-    if errors:
-        items.append(("given up", f"{errors}", "searches that ended with an error"))
-    return sections.figures(items)
 
 
 def _success(groups: Sequence[Group]) -> Section:
@@ -552,7 +534,7 @@ def _best(searches: CampaignSearches) -> Section:
     high = max(1.05 * max(above, default=0.0), 10 * _FLOOR)
     unit = searches.unit
     return sections.plot(
-        "searches", [sections.points("to_best", "above")], title="Every search",
+        "searches", [sections.points("to_best", "above")], title="Every search", span="half",
         x=sections.axis("evaluations to its lowest structure", limits=(0, None)),
         y=sections.axis(f"above the lowest of all, {unit}", limits=(-0.02 * high, high)),
         colors=["cell", "found"] if searches.has_reference else ["cell"],
@@ -571,7 +553,11 @@ def _campaign_table(searches: CampaignSearches, pages: Mapping[Path, str]) -> Se
         error = row.outcome.error if row is not None else ""
         rows.append([_name(member), best, above, *counts, _found(row), error])
         links.append(pages.get(member.directory))
-    heads = ["search", "lowest", "above", "evaluations to it", "evaluations", "found", "error"]
+    unit = searches.unit
+    heads = ["search", f"lowest, {unit}", f"above the lowest of all, {unit}"]
+    heads += ["evaluations to it", "evaluations", "found", "error"]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
     caption = "Click a search to open its page." if pages else ""
     return sections.table(
         heads, rows, title="Searches", links=links, caption=caption, digits=_CAMPAIGN_DIGITS

@@ -141,11 +141,11 @@ def film(structures: Sequence[int], **more: Any) -> Section:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "None.", **more: Any
 ) -> Section:
-    """A table; `more` is structures, thumbnails, links, digits and folded.
+    """A table; `more` is structures, thumbnails, links, digits, folded and whole.
 
     A click on a row shows its structure. `thumbnails` are structures drawn in front of the rows.
-    `links` are addresses relative to the page. `digits` are decimals by column; without them
-    numbers have four significant digits.
+    `links` are addresses relative to the page. A `whole` table is as long as its rows. `digits` are
+    decimals by column; without them numbers have four significant digits.
     """
     cells = [list(row) for row in rows]
     return _section("table", columns=list(columns), rows=cells, empty=empty, **more)

@@ -28,7 +28,7 @@ makers.text = (part) => el("div", {}, part.paragraphs.map((text) => el("p", { te
 
 // The unit after a number is written small.
 function withUnit(value) {
-  const [, number, unit] = /^([+\-\u2212]?[\d.]+)\s+(.+)$/.exec(value) ?? [];
+  const [, number, unit] = /^([+\-\u2212]?[\d.]+)\s+(\D+)$/.exec(value) ?? [];
   return number ? el("dd", {}, number, " ", el("small", { text: unit })) : el("dd", { text: value });
 }
 
@@ -88,7 +88,7 @@ makers.table = (part) => {
     return head;
   });
   fill();
-  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": part.title || "Table" },
+  return el("div", { class: `table-box${part.whole ? " whole" : ""}`, tabindex: 0, role: "region", "aria-label": part.title || "Table" },
     el("table", {}, el("thead", {}, el("tr", {}, pictures ? el("td", {}) : null, heads)), body));
 };
 
