@@ -10,8 +10,8 @@ import numpy as np
 from ase import Atoms
 
 from nugget import __version__
-from nugget.display import counted
 from nugget.calibration import calibration_curve, sigma_bins
+from nugget.display import counted
 from nugget.numerics.arrays import Floats, Ints
 from nugget.potential.validation import component_elements, element_errors, group_errors, grouped_by
 from nugget.report.digest import fixed

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from ase import Atoms
+
 from nugget import __version__
 from nugget.display import counted, duration
 from nugget.report.page import Data, Structures, column, page, sections
 from nugget.report.page.sections import Section
 from nugget.report.runs import Run
+from nugget.structures.identity import conventional
 
 _PAGE = "report.html"  # what `nugget report` writes into a run directory
 _HEADS = (
@@ -27,8 +30,7 @@ def list_page(runs: Sequence[Run], directory: Path, file: Path) -> str:
     """The page as HTML; `file` is where it will be, which the links start from."""
     structures = Structures()
     numbers = [
-        None if run.best is None else structures.add(run.best, f"lowest of {run.path}")
-        for run in runs
+        None if run.best is None else structures.add(_shown(run.best), run.path) for run in runs
     ]
     links = [_link(directory, run, file) for run in runs]
     parts = [_figures(runs), _table(runs, numbers, links)]
@@ -40,6 +42,16 @@ def list_page(runs: Sequence[Run], directory: Path, file: Path) -> str:
         data=[_data(runs, numbers)], subtitle=str(directory.resolve()),
         footer=f"Made by nugget {__version__}, {time.strftime('%Y-%m-%d %H:%M')}.",
     )  # fmt: skip
+
+
+def _shown(atoms: Atoms) -> Atoms:
+    return conventional(atoms) if atoms.pbc.all() else atoms
+
+
+def _when(seconds: float) -> str:
+    """Date and time in one line that sorts as text; hyphens and spaces do not break it."""
+    text = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    return text.replace("-", "\u2011").replace(" ", "\u00a0")
 
 
 def _link(directory: Path, run: Run, file: Path) -> str | None:
@@ -74,7 +86,7 @@ def _table(
         [
             run.path, run.kind, run.state, run.formula or None, run.engine or None,
             None if run.kind == "campaign" else run.evaluations, run.best_energy,
-            run.best_per_atom, time.strftime("%Y-%m-%d %H:%M", time.localtime(run.modified)),
+            run.best_per_atom, _when(run.modified),
         ]
         for run in runs
     ]  # fmt: skip

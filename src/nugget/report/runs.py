@@ -102,7 +102,8 @@ def _read(place: Path, top: Path) -> Run:
     _, kind, read = next(entry for entry in _KINDS if (place / entry[0]).exists())
     name = place.relative_to(top).as_posix() or "."
     name = top.name if name == "." else name
-    modified = max((file.stat().st_mtime for file in place.iterdir() if file.is_file()), default=0)
+    files = [file for file in place.iterdir() if file.is_file() and file.suffix != ".html"]
+    modified = max((file.stat().st_mtime for file in files), default=0)
     try:
         facts = read(place, name)
     except NuggetError as error:
