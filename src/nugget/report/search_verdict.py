@@ -44,10 +44,12 @@ from nugget.search.store import BEST, DATABASE, MINIMA, Activity, Reader, State
 from nugget.systems.goal import Goal
 from nugget.systems.system_settings import make_goal, make_system
 
-#: Estimated probability that the lowest structure is found: high, and moderate.
+#: Estimated probability that the lowest structure is found: eight independent rediscoveries, and
+#: one or two of them (`search.stop.Confidence`).
 CONFIDENCE = (0.9, 0.7)
 
-#: Share of the evaluations after which the lowest structure was found.
+#: Share of the evaluations after which the lowest structure was found. A search that improves until
+#: its last third is likely to improve further; in the last tenth it has had no time to be tested.
 LATE = (2 / 3, 0.9)
 
 _BADGE_SEARCH, _BADGE_TRUST = "The search", "Prediction errors"
