@@ -67,7 +67,10 @@ class WholePage:
         files = _stamps(self.directory)
         if self._spec and files == self._files:
             return False
-        self._spec, self._files = self._make(self.directory), files
+        for _ in range(2):  # the first reading of a campaign notes the outcomes of its searches
+            self._spec, self._files = self._make(self.directory), files
+            if (files := _stamps(self.directory)) == self._files:
+                break
         return True
 
     def spec(self, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
