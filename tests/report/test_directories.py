@@ -62,9 +62,9 @@ def test_campaign(campaign):
     found = read_searches(campaign)
     assert [len(found.campaign.members), len(found.courses), len(found.rows)] == [6, 4, 4]
     spec = spec_of(as_html(campaign_spec(found, {})))
-    cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
-    assert cards["searches"] == "4 of 6"
-    assert cards["found"] == "3 of 4"
+    verdict = spec["sections"][0]
+    assert "2 of 2 searches with kappa=2 found the reference" in verdict["sentences"][0]
+    assert "2 of 6 searches have not finished." in verdict["sentences"]
     cells = {row[0]: row[1:4] for row in titled(spec, "Settings compared")["rows"]}
     assert cells == {"kappa=0": [2, 1, "50%"], "kappa=2": [2, 2, "100%"]}
     curve = next(one for one in titled(spec, "Success")["layers"] if one["name"] == "kappa=0")

@@ -140,6 +140,7 @@ def test_crystal_under_pressure(crystal):
     assert listed(crystal).quantity == "enthalpy"
 
 
+@pytest.mark.slow
 def test_hull(hull):
     phases = json.loads((hull.directory / "hull.json").read_text())["phases"]
     assert [p["formula"] for p in hull.json["phases"]] == [p["formula"] for p in phases]
@@ -156,6 +157,7 @@ def test_hull(hull):
     check_verdict(hull)
 
 
+@pytest.mark.slow
 def test_campaign(campaign):
     with (campaign.directory / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -191,6 +193,7 @@ def test_dynamics(dynamics):
     check_verdict(dynamics)
 
 
+@pytest.mark.slow
 def test_reaction_path(reaction):
     barrier, saved = reaction.json["barrier"], json.loads(
         (reaction.directory / "result.json").read_text()
