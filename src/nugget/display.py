@@ -20,13 +20,15 @@ _ROWS = 12  # of a long table; the rest is counted
 
 @dataclass(frozen=True)
 class Contents:
-    """What there is to show: a line of words, named facts, and a table."""
+    """What there is to show: a line of words, named facts, a table, and pictures."""
 
     title: str
     words: Sequence[str]  # of the line, joined by commas
     facts: Mapping[str, str] = field(default_factory=dict)
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
+    #: Makes SVG pictures, which only notebooks show.
+    pictures: Callable[[], Sequence[str]] | None = None
 
 
 class Shown:
@@ -40,9 +42,11 @@ class Shown:
         return f"<{found.title}: {', '.join(found.words)}>"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks, in the notebook's own colours; all text is escaped."""
+        """Pictures and a table for notebooks, in their colours; all text is escaped."""
         found = self.contents()
         parts = [f"<div><strong>{escape(found.title)}</strong> {escape(', '.join(found.words))}"]
+        if found.pictures is not None and (pictures := "".join(found.pictures())):
+            parts.append(f"<div>{pictures}</div>")
         if found.facts:
             facts = [(_cell("th", name), _cell("td", text)) for name, text in found.facts.items()]
             parts.append(_table(facts))
@@ -76,9 +80,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def counted(number: int, noun: str) -> str:
-    """As "1 structure" or "3 structures"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """As "1 structure" or "3 structures"; `plural` if an s is not enough."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def spread(values: Iterable[float], form: str = ".3f") -> str:

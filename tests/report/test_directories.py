@@ -18,7 +18,8 @@ from nugget.campaign.results import read_outcome
 from nugget.cli.main import app
 from nugget.errors import NuggetError
 from nugget.report.directories import kind_of, make_pages
-from nugget.report.searches_page import campaign_page, read_searches
+from nugget.report.page import as_html
+from nugget.report.searches_page import campaign_spec, read_searches
 from nugget.search.record import End
 from nugget.search.search_settings import make_config
 from nugget.search.store import SETTINGS, Store
@@ -60,10 +61,10 @@ def campaign(tmp_path):
 def test_campaign(campaign):
     found = read_searches(campaign)
     assert [len(found.campaign.members), len(found.courses), len(found.rows)] == [6, 4, 4]
-    spec = spec_of(campaign_page(found, {}))
-    cards = {label: value for label, value, _ in spec["sections"][1]["items"]}
-    assert cards["searches"] == "4 of 6"
-    assert cards["found"] == "3 of 4"
+    spec = spec_of(as_html(campaign_spec(found, {})))
+    verdict = spec["sections"][0]
+    assert "2 of 2 searches with kappa=2 found the reference" in verdict["sentences"][0]
+    assert "2 of 6 searches have not finished." in verdict["sentences"]
     cells = {row[0]: row[1:4] for row in titled(spec, "Settings compared")["rows"]}
     assert cells == {"kappa=0": [2, 1, "50%"], "kappa=2": [2, 2, "100%"]}
     curve = next(one for one in titled(spec, "Success")["layers"] if one["name"] == "kappa=0")
@@ -96,7 +97,7 @@ def test_every_search_is_one_click_away(campaign):
     for link in links:
         assert set(link) <= set("abcdefghijklmnopqrstuvwxyz%0123456789ABCDEF/.-")
         own = spec_of((campaign / unquote(link)).read_text())
-        assert own["title"] == "Au6"
+        assert own["title"] == "Search for Au6"
     after = contents(campaign)
     assert {name: digest for name, digest in after.items() if "/report" not in name} == before
     assert CliRunner().invoke(app, words).exit_code != 0  # the page is there

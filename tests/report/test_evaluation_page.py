@@ -126,7 +126,7 @@ def test_command(found, tmp_path):
     words = ["evaluate", str(model), str(data), "--html", str(out), "--resamples", "0"]
     assert CliRunner().invoke(app, words).exit_code == 0
     spec = spec_of(out.read_text())
-    assert spec["title"] == "m.model"
+    assert spec["title"] == "Model m.model"
     assert f"--html {out}" in titled(spec, "Command")["text"]
     again = CliRunner().invoke(app, words)
     assert again.exit_code != 0

@@ -18,7 +18,14 @@ from nugget.report.digest import (
     seconds_left,
     shares,
 )
-from nugget.report.terminal import LiveView, PlainView, energy_bars, line_of_search, make_view
+from nugget.report.terminal import (
+    LiveView,
+    PlainView,
+    energy_bars,
+    energy_plot,
+    line_of_search,
+    make_view,
+)
 from nugget.search.loop import plain_line
 from nugget.search.record import Record
 from nugget.search.stop import Confidence
@@ -114,11 +121,14 @@ def test_lines_for_files(capsys):
             view.watch(status(RECORDS[:n]))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Au2 · emt · here"
-    assert lines[1] == "   1/20 * -1.0000 eV  best -1.0000 eV  symmetric"
-    assert lines[2] == "   2/20  timeout: no answer within 600 s  melt"
-    assert lines[3] == "   3/20 * -1.5000 eV  best -1.5000 eV  expected -1.400 ± 0.200  rattle"
-    assert " * " not in lines[4]
-    assert lines[5] == plain_line(status(RECORDS))
+    texts, left = zip(*(line.rsplit("  ", 1) for line in lines[1:]), strict=True)
+    assert left[0] == "57 s left"
+    assert left[-1] == "33 s left"
+    assert texts[0] == "   1/20 * -1.0000 eV  best -1.0000 eV  symmetric"
+    assert texts[1] == "   2/20  timeout: no answer within 600 s  melt"
+    assert texts[2] == "   3/20 * -1.5000 eV  best -1.5000 eV  expected -1.400 ± 0.200  rattle"
+    assert " * " not in texts[3]
+    assert texts[4] == plain_line(status(RECORDS))
 
 
 def test_bars_show_the_lowest_energies_and_mark_a_new_best():
@@ -135,6 +145,17 @@ def test_bars_of_little(energies):
     bars = energy_bars(energies, 20, 12)
     assert bool(bars) == any(e is not None for e in energies)
     assert len(bars.plain) <= 12 + len("  up to +0.00 eV")
+
+
+def test_plot_of_a_tall_terminal():
+    plot = energy_plot([3.0, None, 1.0, 2.0, 0.0], "eV", 39, 5)
+    assert plot.plain.splitlines()[0] == "E − lowest, eV"
+    lines = [line[9:] for line in plot.plain.splitlines()[1:6]]
+    assert [sum(line.count("•") for line in lines)] == [4]  # the failure has none
+    assert lines[0].index("•") == 3  # the highest, first
+    assert lines[-1].index("•") == 27  # the lowest, last, on the lowest line
+    assert lines[-1][27:] == "•━━"
+    assert not energy_plot([None], "eV", 40, 5)
 
 
 def drawn(

@@ -39,7 +39,7 @@ def test_one_structure():
     spec = spec_of(inner)
     assert spec["bare"]
     frame = spec["structures"]["frames"][0]
-    assert frame["label"] == "H2O -14.2000 ± 0.2500 eV"
+    assert frame["label"] == "H2O −14.2000 ± 0.2500 eV"
     lengths = np.linalg.norm(water().get_forces(), axis=1)
     assert np.allclose(per_atom(spec, 0, "force"), lengths)
     assert np.allclose(per_atom(spec, 0, "energy σ"), [0.1, 0.2, 0.3])

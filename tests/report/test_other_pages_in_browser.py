@@ -96,7 +96,7 @@ def test_every_search_of_a_campaign(browser, campaign, tmp_path):  # noqa: F811
     browser.js("document.querySelector('td a').click()")
     browser.wait("location.pathname.endsWith('.html') && !location.pathname.endsWith('r.html')")
     browser.wait("document.documentElement?.dataset.ready === 'yes'")
-    assert browser.js("document.querySelector('h1').textContent").startswith("Au₆")
+    assert browser.js("document.querySelector('h1').textContent").startswith("Search for Au₆")
 
 
 def test_a_notebook(browser, tmp_path):

@@ -91,8 +91,8 @@ def downloaded(browser: Browser, press: str, ending: str) -> Atoms:
 
 
 def test_everything_is_drawn(opened):
-    assert opened.js("document.title") == "Au6"
-    assert opened.js("nugget.plots.length") == 5
+    assert opened.js("document.title") == "Search for Au6"
+    assert opened.js("nugget.plots.length") == 6
     assert opened.js("document.querySelectorAll('.structure-card').length") >= 2
     # Ink on every canvas: more than one colour.
     blank = """[...document.querySelectorAll("canvas.plot, canvas.viewer")].filter((canvas) => {
@@ -269,7 +269,8 @@ def test_crystals_and_films(browser, tmp_path):
     browser.js("document.querySelector('input[type=range]').stepUp()")
     browser.js("document.querySelector('input[type=range]').dispatchEvent(new Event('input'))")
     assert browser.js("nugget.store.selected") == 1
-    button = "document.querySelectorAll('.structure-card .downloads button')[{}].click()"
+    browser.js("nugget.select(0)")
+    button = "document.querySelectorAll('.inspector .downloads button')[{}].click()"
     for k, ending in enumerate((".xyz", ".cif")):
         atoms = downloaded(browser, button.format(k), ending)
         assert atoms.pbc.all()

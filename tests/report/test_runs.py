@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from ase.io import read
 from example_structures import gold_cluster
+from page_spec import spec_of
 from typer.testing import CliRunner
 
 from nugget import NuggetError
@@ -52,7 +54,8 @@ def test_every_run_is_listed(runs: Path):
     search = found["deep/Au5"]
     assert (search.kind, search.state, search.engine) == ("search", "finished", "emt")
     assert (search.evaluations >= 4, search.budget, search.formula) == (True, 4, "Au5")
-    assert search.best_energy == min(row.energy for row in search.rows if row.energy is not None)
+    best = read(runs / "deep" / "Au5" / "best.extxyz").get_potential_energy()
+    assert search.best_energy == pytest.approx(best, abs=1e-9)
     assert found["broken"].state == "unreadable"
     assert "damaged" in found["broken"].reason
     labelled = found["out.extxyz.labels"]
@@ -95,3 +98,29 @@ def test_command(runs: Path, tmp_path: Path):
     assert "There is no run" in nugget("list", tmp_path).output
     done = nugget("list", runs, "--evaluations", tmp_path / "all.csv")
     assert "evaluations)" in done.output
+
+
+def test_the_page_of_all_runs(runs: Path):
+    """One row and one picture per run, and links to pages that exist."""
+    nugget("report", runs / "deep" / "Au5")
+    target = runs / "index.html"
+    nugget("list", runs, "--html", target)
+    assert "exists already" in nugget("list", runs, "--html", target, code=2).stderr
+    spec = spec_of(target.read_text(encoding="utf-8"))
+    table = next(part for part in spec["sections"] if part["kind"] == "table")
+    found = find_runs(runs)
+    assert [row[0] for row in table["rows"]] == [run.path for run in found]
+    assert table["links"] == [
+        "deep/Au5/report.html" if r.path == "deep/Au5" else None for r in found
+    ]
+    pictures = [
+        run.path for run, k in zip(found, table["thumbnails"], strict=True) if k is not None
+    ]
+    assert pictures == [run.path for run in found if run.best is not None]
+    assert "deep/Au5" in pictures
+    assert "broken" not in pictures
+    best = next(run for run in found if run.path == "deep/Au5").best_energy
+    assert table["rows"][table["links"].index("deep/Au5/report.html")][6] == best
+    reasons = next(part for part in spec["sections"] if part.get("title") == "Failed runs")
+    assert reasons["rows"][0][0] == "broken"
+    target.unlink()

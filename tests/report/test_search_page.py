@@ -69,7 +69,7 @@ def test_columns_are_the_records(run, made):
 def test_lowest_structures_differ_and_the_relaxed_one_is_first(made):
     gallery = next(part for part in made.sections() if part["kind"] == "gallery")
     first = gallery["items"][0]
-    assert first["title"] == "1. from evaluation 1"
+    assert first["title"] == "1. evaluation 1"
     assert dict(first["facts"])["point group"] == "Oh"
     gaps = [float(dict(item["facts"])["gap"].split()[0]) for item in gallery["items"][1:]]
     assert gaps == sorted(gaps)

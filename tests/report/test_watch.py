@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser
+from page_spec import spec_of
 from report_runs import HOSTILE, a_record, make_run
+from test_directories import campaign  # noqa: F401  a fixture
+from test_onthefly_pages import dynamics  # noqa: F401
 
 from nugget.report import watch
 from nugget.report.watch import Feed, Server
 from nugget.search.record import End
-from nugget.search.store import DATABASE, Reader
+from nugget.search.store import DATABASE, Reader, Store
 
 
 @contextmanager
@@ -232,3 +235,30 @@ def test_a_real_search_that_is_killed_and_continued(tmp_path):
     now = feed.news("", 0)
     assert now["badge"][0] == "finished"
     assert len(now["data"]["evaluations"]["columns"]["number"]["values"]) == 24
+
+
+def test_a_campaign_is_watched(campaign):  # noqa: F811
+    """The page is made anew when a search of the campaign has written something."""
+    with serving(campaign) as server:
+        status, text, _ = ask(server, f"/{server.token}/")
+        assert status == 200
+        before = spec_of(text)
+        assert before["live"]["grows"] is False
+        assert before["title"] == "Campaign for Au6"
+        session, revision = before["live"]["session"], before["live"]["revision"]
+        assert "sections" not in news(server, session, revision)  # nothing has changed
+        assert news(server, session, revision)["clock"].startswith("last evaluation")
+        member = sorted(campaign.glob("runs/*/*"))[0]
+        store = Store(member)
+        store.append(a_record(len(store.records()), np.random.default_rng(5)))
+        after = news(server, session, revision)
+        assert after["live"]["revision"] > revision
+        counts = [part["data"]["searches"]["columns"]["evaluations"] for part in (before, after)]
+        assert sum(counts[1]["values"]) == sum(counts[0]["values"]) + 1
+
+
+def test_dynamics_are_watched(dynamics):  # noqa: F811
+    with serving(dynamics) as server:
+        page = spec_of(ask(server, f"/{server.token}/")[1])
+        assert page["badge"] == ["finished", "good"]
+        assert news(server, page["live"]["session"], page["live"]["revision"])["clock"] == ""

@@ -80,8 +80,8 @@ def examine(store: Store, config: Config | None = None) -> Outcome:
     """The outcome of a search at its present state; `config` may replace its settings."""
     config, records = config or store.config(), store.records()
     good = [record for record in records if record.ok]
-    polished = lowest_steps(store.polish_steps())
     goal = make_goal(config.system)
+    polished = lowest_steps(store.polish_steps(), goal)
     results = [(record.atoms, record.energy) for record in good]
     results += [(atoms, energy_of(atoms)) for atoms in polished.values()]
     best = goal.reached(results)

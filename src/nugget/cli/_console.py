@@ -297,6 +297,9 @@ def printable(value: object) -> str:
     )
 
 
+_WORD = 14  # letters of a word that a narrow table does not break; the first column may
+
+
 def table(
     title: str,
     columns: Sequence[str],
@@ -310,7 +313,12 @@ def table(
 
     grid = Table(title=Text(printable(title)), title_justify="left", title_style="bold", **more)
     for k, column in enumerate(columns):
-        grid.add_column(column, justify="left" if left or k == 0 else "right", overflow="fold")
+        words = [word for row in rows for word in str(row[k]).split()] + column.split()
+        longest = max(map(len, words), default=0) if k else 0
+        grid.add_column(
+            column, justify="left" if left or k == 0 else "right", overflow="fold",
+            min_width=min(longest, _WORD) or None,
+        )  # fmt: skip
     _print(grid, rows)
 
 

@@ -381,6 +381,8 @@ def _minimum_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
 
 def _confidence_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
     """Structures given by --learn, and the probability that the lowest structure was found."""
+    from nugget.report.digest import likely
+
     rows: list[tuple[str, object]] = []
     if summary["learned"]:
         lowest = f"the lowest {summary['best_learned']:.4f} eV"
@@ -389,8 +391,7 @@ def _confidence_rows(summary: dict[str, Any]) -> list[tuple[str, object]]:
         rows.append(("", "the best structure was given by --learn"))
     if (probability := summary["probability_lowest_found"]) is not None:
         times = f"{counted(summary['met_independently'], 'time')} from independent starts"
-        likely = "more than 99%" if probability > 0.99 else f"{probability:.0%}"
-        rows += [("rediscovered", times), ("lowest found", f"{likely} likely")]
+        rows += [("rediscovered", times), ("lowest found", f"{likely(probability)} likely")]
     elif summary["no_estimate"]:
         rows.append(("lowest found", f"no estimate, because {summary['no_estimate']}"))
     return rows

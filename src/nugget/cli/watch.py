@@ -11,19 +11,21 @@ from nugget.cli import _options as opt
 
 
 def watch(
-    run: Path = Argument(..., help="Run directory of a search.", metavar="RUN"),
+    run: Path = Argument(
+        ..., help="Run directory of a search, campaign, md or neb run.", metavar="RUN"
+    ),
     port: int = Option(8722, min=0, max=65535, help="Port; any free one if it is taken."),
     browser: bool = Option(False, "--browser", help="Open a browser."),
     trust: opt.Trust = False,
 ) -> None:
-    """Serve the page of a running search to this machine.
+    """Serve the page of a run in progress to this machine.
 
     [bold]Examples[/bold]
 
         nugget watch runs/Au20-seed0
         nugget watch runs/Au20-seed0 --port 9000 --browser
 
-    The page is that of `nugget report` and updates itself. The search may end,
+    The page is that of `nugget report` and updates itself. The run may end,
     be killed and be resumed meanwhile. Only this machine can reach the page; an
     ssh command for other machines is printed. The run directory is only read.
     """
@@ -39,7 +41,7 @@ def watch(
         typer.echo(f"(port {port} is taken)")
     tunnel = f"ssh -N -L {server.port}:127.0.0.1:{server.port} {_here()}"
     typer.echo(f"To see it on another machine, run there, then open the same address:\n  {tunnel}")
-    typer.echo("Ctrl-C stops the server; the search continues.")
+    typer.echo("Ctrl-C stops the server; the run continues.")
     if browser:
         import webbrowser
 

@@ -242,6 +242,7 @@ def audit_chance(step: int, usual: int) -> float:
 
 
 CHECKPOINT, GIVEN = "checkpoint.json", "given.model"
+ENDED = "ended.json"  # all calls up to the step at which the last process has stopped
 
 
 @dataclass
@@ -308,6 +309,9 @@ class MDRun(DirectoryRun[MDConfig]):
             watch(self.progress)
         for replica in self.replicas:
             replica.sync()
+        # A checkpoint here would change the bits of a continued run, so calls have their own file.
+        content = {"step": self.progress.step, "calls": self.progress.calls}
+        write_sealed(self.directory / ENDED, content)
         if self.progress.step >= self.config.steps:
             finish(self.directory, self.calculator.model, self.calculator.factor)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +55,9 @@ from nugget.potential.residuals import StructureResidual, structure_residuals
 from nugget.potential.surface import Surface
 from nugget.potential.training import Noise, Training, TrainingData
 from nugget.structures.batch import as_batch
+from nugget.structures.picture import CHART, Line, chart, structure_picture
+
+_EXPANSION = (0.92, 1.12)  # distances in the picture of a potential
 
 # Mean functions of a potential with a training domain.
 DEFAULT_MEAN = (SpeciesEnergies(), ZBL())
@@ -407,12 +412,12 @@ class Potential(Shown):
 def potential_contents(potential: Potential) -> Contents:
     """Elements, training set, parts, and whether the uncertainty is calibrated."""
     parts = {
-        name: repr(getattr(potential, name))
+        name: _few_digits(repr(getattr(potential, name)))
         for name in ("descriptor", "kernel", "inducing", "uncertainty")
     }
     facts = {
         **parts,
-        "mean function": repr(potential.prior),
+        "mean function": _few_digits(repr(potential.prior)),
         "noise": f"{potential.noise:g} eV/atom, forces {potential.force_noise:g} eV/Å",
         "seed": str(potential.seed),
     }
@@ -435,4 +440,41 @@ def potential_contents(potential: Potential) -> Contents:
     facts["calibration"] = str(calibration.get("method", "yes")) if calibration else "none"
     words = [*words, f"fitted to {structures} ({labels})", points]
     words.append("calibrated" if calibration else "not calibrated")
-    return Contents("Potential", [*words, *(["lean"] if state.lean else [])], facts)
+    words += ["lean"] if state.lean else []
+    return Contents("Potential", words, facts, pictures=partial(_pictures, potential))
+
+
+def _few_digits(text: str) -> str:
+    """Long numbers in a text with four significant digits."""
+    return re.sub(r"-?\d+\.\d{5,}(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
+
+
+def _pictures(potential: Potential) -> list[str]:
+    """The lowest training structure per atom, and its energy when it expands, with σ.
+
+    Empty for lean models, and for mean functions that run an engine, which would take too long.
+    """
+    state = potential.fitted
+    if state.lean or getattr(potential.prior, "runs_engine", False):
+        return []
+    training, batch = state.training, state.training.batch
+    s = int(np.argmin(training.energy / batch.sizes))
+    rows = slice(batch.offsets[s], batch.offsets[s + 1])
+    numbers, positions = batch.numbers[rows], batch.positions[rows]
+    lowest = Atoms(numbers, positions, cell=batch.cells[s], pbc=batch.pbc[s])
+    scales = np.linspace(*_EXPANSION, 41)
+    images = []
+    for scale in scales:
+        images.append(lowest.copy())
+        images[-1].set_cell(scale * lowest.cell)
+        images[-1].positions *= scale
+    found = potential.predict(images, forces=False)
+    std = found.energy_uncertainty
+    lines = [
+        Line(
+            list(scales), list(found.energy / len(lowest)),
+            None if std is None else list(std / len(lowest)),
+        )
+    ]  # fmt: skip
+    label = "all distances over those of the structure"
+    return [structure_picture(lowest), chart(lines, label, "energy ± σ, eV/atom", CHART)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from nugget.potential.evaluate import MEAN_AND_STD, value_and_grad
 from nugget.potential.fitted import FittedState
 from nugget.structures.batch import Batch
 from nugget.structures.labels import voigt
+from nugget.structures.picture import CHART, Line, chart
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,4 +189,16 @@ def prediction_contents(prediction: Prediction) -> Contents:
             largest = (prediction.forces[s] ** 2).sum(axis=1).max(initial=0.0) ** 0.5
             row.append(f"{largest:.3f}")
         rows.append(row)
-    return Contents("Prediction", [*words, *others], {}, columns, rows)
+    pictures = partial(_prediction_pictures, prediction)
+    return Contents("Prediction", [*words, *others], {}, columns, rows, pictures)
+
+
+def _prediction_pictures(prediction: Prediction) -> list[str]:
+    """Energies and σ of all structures."""
+    if len(prediction.energy) < 2:
+        return []
+    std = prediction.energy_uncertainty
+    numbers = [float(k) for k in range(len(prediction.energy))]
+    dots = Line(numbers, list(prediction.energy), None if std is None else list(std), dots=True)
+    label = "energy, eV" if std is None else "energy ± σ, eV"
+    return [chart([dots], "structure", label, CHART)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import floor, isfinite, log10, sqrt
 from typing import TYPE_CHECKING, Any
 
 from nugget.search.polish import HULL, Minimum
@@ -115,9 +115,27 @@ def seconds_left(
 
 
 def fixed(value: float, digits: int = 4, plus: bool = False) -> str:
-    """A number for a page with a typographic minus, without negative zeros."""
-    text = f"{value:+z.{digits}f}" if plus else f"{value:z.{digits}f}"
-    return text.replace("-", "−")
+    """A number for a page with a typographic minus; zero has no sign."""
+    text = f"{value:z.{digits}f}".replace("-", "−")
+    return f"+{text}" if plus and round(value, digits) > 0 else text
+
+
+def rounded(value: float, digits: int = 2, plus: bool = False) -> str:
+    """A number with this many significant digits and no exponent: 0.0031, 0.42, 120."""
+    if value == 0 or not isfinite(value):
+        return fixed(value, 0, plus)
+    decimals = max(digits - 1 - floor(log10(abs(value))), 0)
+    return fixed(value, min(decimals, 6), plus)
+
+
+def per_atom(error: float) -> str:
+    """An error in eV/atom for people, in meV/atom up to 1 eV."""
+    return f"{rounded(error)} eV/atom" if error >= 1 else f"{fixed(1e3 * error, 1)} meV/atom"
+
+
+def likely(probability: float) -> str:
+    """A probability for people; an estimate is never certain."""
+    return "more than 99%" if probability > 0.99 else f"{probability:.0%}"
 
 
 def failure_counts(kinds: dict[str, int]) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote
 
 from nugget.campaign.campaign import CAMPAIGN
 from nugget.display import Progress
 from nugget.errors import NuggetError
 from nugget.onthefly.run_directory import RUN
+from nugget.report.page.document import as_html
 from nugget.search.store import DATABASE, SETTINGS
 from nugget.storage.files import read_sealed
 
@@ -31,6 +32,40 @@ class Pages:
     others: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
+def _md(directory: Path) -> dict[str, Any]:
+    from nugget.report.md_page import md_spec
+
+    return md_spec(directory)
+
+
+def _neb(directory: Path) -> dict[str, Any]:
+    from nugget.report.path_page import path_spec
+
+    return path_spec(directory)
+
+
+def _saddle(directory: Path) -> dict[str, Any]:
+    from nugget.report.saddle_page import saddle_spec
+
+    return saddle_spec(directory)
+
+
+def _overview(directory: Path) -> dict[str, Any]:
+    """The page of a campaign without pages of its searches."""
+    from nugget.report.searches_page import campaign_spec, read_searches
+
+    return campaign_spec(read_searches(directory))
+
+
+#: The page of each kind as plain data. Searches have a class of their own, which reads on.
+SPECS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "campaign": _overview,
+    "md": _md,
+    "neb": _neb,
+    "saddle": _saddle,
+}
+
+
 def kind_of(directory: Path) -> Kind:
     """The command that wrote this directory."""
     if not directory.is_dir():
@@ -39,8 +74,8 @@ def kind_of(directory: Path) -> Kind:
         return "campaign"
     if (directory / RUN).exists():
         kind = read_sealed(directory / RUN, "start the run anew").get("kind")
-        if kind in ("md", "neb", "saddle"):
-            return kind
+        if kind in SPECS:
+            return cast(Kind, kind)
         raise NuggetError(f"{directory / RUN} is of an unknown kind: {kind}.")
     if (directory / SETTINGS).exists() or (directory / DATABASE).exists():
         return "search"
@@ -65,12 +100,7 @@ def make_pages(
     if kind == "search":
         page = _search(directory, trust)
         return Pages(page.html(), {"kind": kind, "evaluations": len(page.records)})
-    from nugget.report.md_page import md_page
-    from nugget.report.path_page import path_page
-    from nugget.report.saddle_page import saddle_page
-
-    write = {"md": md_page, "neb": path_page, "saddle": saddle_page}[kind]
-    return Pages(write(directory), {"kind": kind})
+    return Pages(as_html(SPECS[kind](directory)), {"kind": kind})
 
 
 def _search(directory: Path, trust: bool) -> SearchPage:
@@ -84,7 +114,7 @@ def _search(directory: Path, trust: bool) -> SearchPage:
 def _campaign(
     directory: Path, name: str, trust: bool, searches: bool, progress: Progress | None
 ) -> Pages:
-    from nugget.report.searches_page import address, campaign_page, read_searches
+    from nugget.report.searches_page import address, campaign_spec, read_searches
 
     campaign = read_searches(directory, progress)
     wanted = campaign.members if searches else []
@@ -95,4 +125,4 @@ def _campaign(
 
     others = {unquote(link): partial(html, place) for place, link in links.items()}
     numbers = {"kind": "campaign", "searches": len(campaign.campaign.members)}
-    return Pages(campaign_page(campaign, links), numbers, others)
+    return Pages(as_html(campaign_spec(campaign, links)), numbers, others)

@@ -11,6 +11,7 @@ from ase import Atoms
 
 from nugget import __version__
 from nugget.calibration import calibration_curve, sigma_bins
+from nugget.display import counted
 from nugget.numerics.arrays import Floats, Ints
 from nugget.potential.validation import component_elements, element_errors, group_errors, grouped_by
 from nugget.report.digest import fixed
@@ -152,8 +153,8 @@ def evaluation_page(evaluation: Evaluation, title: str, command: str = "", data:
     if command:
         parts.append(sections.code(command, title="Command"))
     return page(
-        title, parts, structures=shown.structures, data=shown.data,
-        subtitle=f"evaluation on {len(evaluation.images)} structures",
+        f"Model {title}", parts, structures=shown.structures, data=shown.data,
+        subtitle=f"evaluated on {counted(len(evaluation.images), 'structure')}",
         footer=f"nugget {__version__}",
     )  # fmt: skip
 
@@ -169,7 +170,7 @@ def _figures(evaluation: Evaluation) -> Section:
         shares = [np.mean(error <= k * std) for k in (1, 2)]
         items.append((f"{name}, MAE", f"{factor * error.mean():.3g} {unit}", note))
         percent = f"{shares[0]:.0%}, {shares[1]:.0%}"
-        items.append((f"{name} within σ, 2σ", percent, "68 %, 95 % if calibrated"))
+        items.append((f"{name} within σ, 2σ", percent, "68%, 95% if calibrated"))
     return sections.figures(items)
 
 

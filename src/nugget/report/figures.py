@@ -279,7 +279,7 @@ def draw_success(panel: Axes, axis: str, series: Series, theme: Theme) -> None:
             loc="lower center", bbox_to_anchor=(0.5, 0.99), labelspacing=0.2, borderpad=0.1
         )
     else:
-        panel.set_title("success, 95 % intervals")
+        panel.set_title("success, 95% intervals")
 
 
 def draw_cells(panel: Axes, groups: Sequence[Group], theme: Theme) -> None:
@@ -292,7 +292,7 @@ def draw_cells(panel: Axes, groups: Sequence[Group], theme: Theme) -> None:
     panel.set(xlim=(0, 1.03), ylim=(len(groups) - 0.5, -0.5), xlabel="found within the budget")
     panel.xaxis.set_major_formatter(PercentFormatter(1.0))
     panel.grid(axis="y", visible=False)
-    panel.set_title("success, 95 % intervals")
+    panel.set_title("success, 95% intervals")
 
 
 def _cell_label(group: Group) -> str:
@@ -324,7 +324,7 @@ def draw_success_curves(
     panel.set(xlim=(0, last), ylim=(0, 1.03), xlabel="evaluations", ylabel="searches solved")
     panel.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 2.5, 5, 10]))
     panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-    panel.set_title(name or ("share solved, 95 % bands" if banded else "share solved"))
+    panel.set_title(name or ("share solved, 95% bands" if banded else "share solved"))
     if len(groups) > 1 or axis is not None:
         panel.legend(loc="best")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
@@ -18,7 +17,7 @@ from nugget.report.page.sections import Section
 from nugget.search.polish import HULL
 from nugget.search.record import PolishStep, Record, lowest_steps
 from nugget.structures.identity import conventional
-from nugget.systems.goal import Hull
+from nugget.systems.goal import Goal, Hull
 
 _GALLERY = 9
 _KINDS: dict[str, type] = {"formula": str, "space_group": str, "start": int, "relaxed": bool}
@@ -30,6 +29,7 @@ def hull_parts(
     records: Sequence[Record],
     steps: Sequence[PolishStep],
     structures: Structures,
+    goal: Goal,
     live: bool = False,
 ) -> tuple[list[Data], list[Section]]:
     """The columns and sections of the hull; none without one, and on live pages."""
@@ -37,7 +37,7 @@ def hull_parts(
     if live or not file.exists():
         return [], []
     phases = read_phases(file)
-    numbers = [_add(phase, records, steps, structures) for phase in phases]
+    numbers = [_add(phase, records, steps, structures, goal) for phase in phases]
     elements = list(phases[0]["composition"])
     columns = {
         "formula": column([p["formula"] for p in phases], "phase"),
@@ -59,22 +59,6 @@ def hull_parts(
         parts.append(_triangle(elements))
     parts += [_table(phases, numbers), _gallery(phases, numbers)]
     return [Data("phases", columns, numbers)], parts
-
-
-def hull_figures(hull: Hull) -> list[tuple[str, str, str]]:
-    """What one wants to know of a hull first: how many are on it, and which is most stable."""
-    if not hull.complete:
-        missing = [hull.name(end) for end in hull.ends if end not in hull.points]
-        return [("convex hull", "not yet", f"still unknown: {', '.join(missing)}")]
-    stable = hull.vertices()
-    names = ", ".join(map(hull.name, stable))
-    formation = {s: 1e3 * (hull.formation(s, hull.points[s]) or 0.0) for s in stable}
-    most = min(formation, key=lambda s: formation[s])
-    value = f"{fixed(formation[most], 1)} meV/atom"
-    return [
-        ("stable phases", str(len(stable)), names),
-        ("lowest formation enthalpy", value, hull.name(most)),
-    ]
 
 
 def hull_so_far(hull: Hull) -> Section:
@@ -111,9 +95,11 @@ def _add(
     records: Sequence[Record],
     steps: Sequence[PolishStep],
     structures: Structures,
+    goal: Goal,
 ) -> int | None:
     """The conventional cell of a phase; None if it comes from another search."""
-    atoms: Atoms | None = lowest_steps(steps).get(phase["start"]) if phase["relaxed"] else None
+    relaxed = lowest_steps(steps, goal) if phase["relaxed"] else {}
+    atoms = relaxed.get(phase["start"])
     if atoms is None:
         atoms = next((r.atoms for r in records if r.iteration == phase["start"] and r.ok), None)
     return None if atoms is None else structures.add(conventional(atoms), phase["formula"])

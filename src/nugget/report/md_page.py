@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase import Atoms
 
 from nugget import __version__
-from nugget.display import counted
 from nugget.numerics.arrays import Floats, Ints
-from nugget.report.digest import fixed
+from nugget.report.digest import rounded
 from nugget.report.onthefly_runs import Dynamics, read_dynamics
-from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.page import Data, Structures, as_html, column, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import drift_of, md_verdict
 from nugget.report.trajectory import mean_square_displacement, radial_distribution
@@ -24,15 +24,15 @@ _VALUES = {"force σ": "σ of the force, eV/Å"}
 _TIME = sections.axis("time, ps")
 
 
-def md_page(directory: Path) -> str:
-    """The page of a run of `nugget md`, as HTML."""
+def md_spec(directory: Path) -> dict[str, Any]:
+    """The page of a run of `nugget md`, as plain data."""
     run = read_dynamics(directory)
     structures = Structures()
     frames = _film(run, structures)
     rows = _rows(run, list(frames))
     data = [_frames_data(run, rows, frames), _calls_data(run, structures)]
     config = run.config
-    target = f"{config.temperature:g} K"
+    target = f"{'from ' if config.ensemble == 'nve' else ''}{config.temperature:g} K"
     if config.ensemble == "npt":
         target += f", {config.pressure:g} GPa"
     if len(config.temperatures) > 1:
@@ -40,10 +40,9 @@ def md_page(directory: Path) -> str:
     done = run.step >= config.steps - config.every
     parts = [
         sections.verdict(md_verdict(run).to_dict()),
-        _figures(run),
-        sections.film(list(frames.values()), title="Trajectory", values=_VALUES),
-        sections.side_by_side(_energy(run), _temperature(run)),
-        *_drift(run),
+        sections.film(list(frames.values()), title="Trajectory", values=_VALUES, span="half"),
+        _energy(run),
+        sections.side_by_side(_temperature(run), *_drift(run)),
         *_distributions(run),
         sections.side_by_side(_certainty(run), _number_of_calls(run)),
         sections.side_by_side(_answers(run), _when(run)),
@@ -52,12 +51,17 @@ def md_page(directory: Path) -> str:
             config.model_dump_json(indent=1), title="Settings", filename="run.json", folded=True
         ),
     ]
-    return page(
-        run.start.get_chemical_formula(), parts, structures=structures, data=data,
-        subtitle=f"dynamics ({config.ensemble}, {target}) with {config.engine.name}, {directory}",
+    return page_spec(
+        f"Dynamics of {run.start.get_chemical_formula()}", parts, structures=structures, data=data,
+        subtitle=f"{config.ensemble.upper()}, {target} · {config.engine.name} · {directory}",
         badge=("finished", "good") if done else ("not finished", "busy"), inspector=False,
         footer=f"nugget {__version__}",
     )  # fmt: skip
+
+
+def md_page(directory: Path) -> str:
+    """The page of a run of `nugget md`, as HTML."""
+    return as_html(md_spec(directory))
 
 
 def _film(run: Dynamics, structures: Structures) -> dict[int, int]:
@@ -129,37 +133,13 @@ def _calls_data(run: Dynamics, structures: Structures) -> Data:
     return Data("calls", columns, numbers)
 
 
-def _figures(run: Dynamics) -> Section:
-    config, calls = run.config, run.calls
-    reasons = [call["reason"] for call in calls]
-    temperature = run.log["temperature"]
-    half = temperature[len(temperature) // 2 :]
-    audits = [c for c in calls if c["reason"] == "audit" and c["within"] is not None]
-    failed = sum(bool(call["failed"]) for call in calls)
-    counts = ", ".join(f"{reasons.count(name)} {name}" for name in ("first", "uncertain", "audit"))
-    items = [
-        ("steps", f"{run.step}", f"of {config.steps}, {1e-3 * run.step * config.dt:.2f} ps"),
-        ("engine calls", f"{len(calls)}", f"{counts}, {failed} failed"),
-        ("share of steps", f"{len(calls) / max(run.step, 1):.1%}", "with an evaluation"),
-    ]
-    if len(half):
-        value = f"{half.mean():.0f} ± {half.std():.0f} K"
-        items.append(("temperature", value, "mean and fluctuation in the second half"))
-    if audits:
-        within = float(np.mean([call["within"] for call in audits]))
-        rms = float(np.mean([call["rms"] for call in audits]))
-        note = f"of components, {counted(len(audits), 'audit')}"
-        items.append(("audits within 2σ", f"{within:.0%}", note))
-        items.append(("audits, error", f"{rms:.3f} eV/Å", "rms of a force component"))
-    return sections.figures(items)
-
-
 def _energy(run: Dynamics) -> Section:
     layers = [sections.points("time", "potential")]
     caption = "Energy of the model. Click a point to see the frame."
     return sections.plot(
         "frames", layers, title="Potential energy", x=_TIME, caption=caption,
         y=sections.axis("eV above the lowest", relative=True), colors=["temperature"],
+        span="half",
     )  # fmt: skip
 
 
@@ -174,7 +154,7 @@ def _drift(run: Dynamics) -> list[Section]:
         sections.curve("total energy", time[some], values[some]),
         sections.curve("linear fit", ends, np.polyval(np.polyfit(time, values, 1), ends)),
     ]
-    slope = fixed(drift, 2, plus=True)
+    slope = rounded(drift, plus=True)
     return [
         sections.plot(
             "", curves, title="Drift of the energy", x=_TIME, y=sections.axis("meV/atom"),
@@ -212,9 +192,10 @@ def _distributions(run: Dynamics) -> list[Section]:
 
 
 def _temperature(run: Dynamics) -> Section:
+    thermostat = run.config.ensemble != "nve"
     layers = [
         sections.points("time", "temperature"),
-        sections.level(run.config.temperature, "thermostat"),
+        sections.level(run.config.temperature, "thermostat" if thermostat else "initial"),
     ]
     return sections.plot("frames", layers, title="Temperature", x=_TIME, y=sections.axis("K"))
 

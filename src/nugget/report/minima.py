@@ -7,7 +7,7 @@ relative to the mean of their element, because a model determines only sums over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +21,14 @@ from nugget.potential.potential import Potential
 from nugget.report.digest import fixed
 from nugget.report.page import Structures, sections
 from nugget.report.page.sections import Section
+from nugget.report.verdict import FORCES
 from nugget.search.record import PolishStep, Record, energy_of, lowest_steps
 from nugget.search.search_settings import Config
+from nugget.search.store import MINIMA
 from nugget.search.surrogate import baseline_code, baseline_engine, fit, make_potential
 from nugget.structures.geometry import force_lengths
 from nugget.structures.identity import conventional
+from nugget.structures.io import read_images
 from nugget.structures.symmetry import point_group, space_group_of
 from nugget.systems.goal import Goal
 from nugget.systems.system_settings import make_system
@@ -42,7 +45,6 @@ COUNT = 8
 #: Symmetry is determined for structures of at most this many atoms.
 MAX_SYMMETRY_ATOMS = 150
 _LETTERS = {"energy": "E", "enthalpy": "H", "grand potential": "Ω above the envelope"}
-_CONVERGED = 0.05  # eV/Å, the threshold of the final relaxation
 
 
 class AtomModel:
@@ -122,6 +124,48 @@ class Low:
     value: float
     start: int  # iteration of its evaluation, or of the start of its relaxation; < 0: --learn
     polished: bool
+    end: RelaxedEnd | None = None  # as the search has written it
+
+    @property
+    def fmax(self) -> float | None:
+        """The largest force on a free atom, and of relaxed crystals that of the cell, eV/Å."""
+        if self.end is not None:
+            return self.end.fmax
+        lengths = force_lengths(self.atoms)
+        return None if lengths is None else float(np.max(lengths, initial=0.0))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the final relaxation has converged; False without one."""
+        if self.end is not None:
+            return self.end.converged
+        return self.polished and self.fmax is not None and self.fmax <= FORCES[0]
+
+
+@dataclass(frozen=True)
+class RelaxedEnd:
+    """The end of a final relaxation."""
+
+    fmax: float
+    converged: bool
+    energy: float
+
+
+def relaxed_ends(directory: Path) -> dict[int, RelaxedEnd]:
+    """The ends of the final relaxations in minima.extxyz, by the evaluation that they started from.
+
+    Empty before the search has written the file.
+    """
+    file = directory / MINIMA
+    if not file.exists():
+        return {}
+    ends = {}
+    for atoms in read_images(file):
+        info = atoms.info
+        if {"start", "fmax", "converged"} <= info.keys():
+            end = RelaxedEnd(float(info["fmax"]), bool(info["converged"]), energy_of(atoms))
+            ends[int(info["start"])] = end
+    return ends
 
 
 class Lowest:
@@ -151,16 +195,27 @@ class Lowest:
         kind = self._memory.find(low.atoms)
         return self._memory.add(low.atoms) if kind is None else kind
 
-    def chosen(self, records: Sequence[Record], steps: Sequence[PolishStep]) -> list[Low]:
-        """The lowest first. A relaxed structure replaces the evaluation that it started from."""
+    def chosen(
+        self,
+        records: Sequence[Record],
+        steps: Sequence[PolishStep],
+        ends: Mapping[int, RelaxedEnd] | None = None,
+    ) -> list[Low]:
+        """The lowest first. A relaxed structure replaces the evaluation that it started from.
+
+        `ends` tell how the relaxations ended, as soon as the search has written that.
+        """
         best: dict[int, Low] = {}
-        relaxed = lowest_steps(steps)
+        relaxed = lowest_steps(steps, self.goal)
         pool = [one for kind in self._kinds.values() for one in kind if one.start not in relaxed]
         for start, atoms in relaxed.items():
             # The start may remain the lowest structure of its relaxation.
             first = [r.atoms for r in records if r.iteration == start and r.ok]
             end = min([atoms, *first], key=lambda one: self.goal.value(one, energy_of(one)))
-            pool.append(Low(end, self.goal.value(end, energy_of(end)), start, True))
+            known = (ends or {}).get(start)
+            if known is not None and abs(known.energy - energy_of(end)) > 1e-6:
+                known = None  # the file belongs to an earlier moment
+            pool.append(Low(end, self.goal.value(end, energy_of(end)), start, True, known))
         kinds = {id(one): k for k, kind in self._kinds.items() for one in kind}
         for one in sorted(pool, key=lambda one: (one.value, one.start)):
             kind = kinds[id(one)] if id(one) in kinds else self._kind(one)
@@ -197,11 +252,10 @@ class Gallery:
         items = []
         for k, one in enumerate(low, start=1):
             number, facts = self._number(one, rows, model), self._facts(one, low, quick)
-            name = f", {one.atoms.get_chemical_formula()}" if self.goal.hull is not None else ""
-            items.append(sections.item(number, f"{k}. {_origin(one)}{name}", facts))
+            items.append(sections.item(number, f"{k}. {self._name(one)}", facts))
         caption = (
-            "Structures “from” an evaluation were relaxed with the engine; the others are shown as "
-            "evaluated. fmax is the largest force on a free atom."
+            "Relaxed structures are minima of the engine; the others are shown as evaluated. fmax "
+            "is the largest force on a free atom; that of relaxed crystals includes the stress."
         )
         if model is not None:
             caption += (
@@ -215,6 +269,12 @@ class Gallery:
             empty="No evaluation has succeeded yet.",
         )  # fmt: skip
 
+    def _name(self, one: Low) -> str:
+        """The formula in a search over compositions, else the evaluation."""
+        if (hull := self.goal.hull) is None:
+            return _origin(one)
+        return hull.name(hull.shares(one.atoms))
+
     def _number(self, one: Low, rows: Sequence[int], model: AtomModel | None) -> int:
         key = (one.start, one.value, one.polished, 0 if model is None else model.count)
         if key not in self._numbers:
@@ -226,7 +286,7 @@ class Gallery:
             if not crystal and (force := force_lengths(one.atoms)) is not None:
                 values = {"force": force, **values}
             energy = None if crystal else energy_of(one.atoms)
-            label = f"minimum {_origin(one)}" if one.polished else _origin(one)
+            label = f"{_origin(one)}, relaxed" if one.polished else _origin(one)
             self._numbers[key] = self.structures.add(atoms, label, values, energy)
         return self._numbers[key]
 
@@ -235,10 +295,13 @@ class Gallery:
         return model is None or "std" in self.structures.frames[number].get("values", {})
 
     def _facts(self, one: Low, low: Sequence[Low], quick: bool) -> list[tuple[str, str]]:
-        label = "above the hull" if self.goal.hull is not None else _LETTERS[self.goal.quantity]
-        facts = [(label, f"{fixed(one.value)} {self.goal.unit}")]
-        if one is not low[0]:
-            facts.append(("gap", f"+{one.value - low[0].value:.4f} {self.goal.unit}"))
+        if self.goal.hull is not None:
+            above = f"{fixed(1e3 * one.value, 1)} meV/atom"
+            facts = [("above the hull", above), ("from", _origin(one))]
+        else:
+            facts = [(_LETTERS[self.goal.quantity], f"{fixed(one.value)} {self.goal.unit}")]
+            gap = f"{fixed(one.value - low[0].value, plus=True)} {self.goal.unit}"
+            facts.append(("gap", gap if one is not low[0] else "–"))
         if quick:
             return facts + _own_facts(one)
         key = (one.start, one.value, one.polished)
@@ -250,15 +313,13 @@ class Gallery:
 
 def _own_facts(one: Low) -> list[tuple[str, str]]:
     facts = []
-    if (force := force_lengths(one.atoms)) is not None:
-        largest = float(np.max(force, initial=0.0))
-        facts.append(("fmax", f"{largest:.3f} eV/Å"))
-        if one.polished and largest > _CONVERGED:
-            facts.append(("converged", "no"))
-    return facts
+    if one.fmax is not None:
+        facts.append(("fmax", f"{one.fmax:.3f} eV/Å"))
+    state = "no" if not one.polished else "yes" if one.converged else "not converged"
+    return [*facts, ("relaxed", state)]
 
 
 def _origin(one: Low) -> str:
     if one.start < 0:
-        return "from structures given by --learn"
-    return f"{'from ' if one.polished else ''}evaluation {one.start + 1}"
+        return "given by --learn"
+    return f"evaluation {one.start + 1}"

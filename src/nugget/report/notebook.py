@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from nugget.display import counted
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
+from nugget.report.digest import fixed
 from nugget.report.page import Structures, page, sections
 
 _MAX_FRAMES = 500
@@ -61,15 +62,13 @@ def view(
     if values is not None and len(images) > 1:
         raise NuggetError("values belong to a single structure; view one at a time with them.")
     structures = Structures()
-    several = len(images) > 1
     numbers = [
-        structures.add(one, _label(one, k if several else None), _values(one, values), _energy(one))
-        for k, one in enumerate(images)
+        structures.add(one, _label(one), _values(one, values), _energy(one)) for one in images
     ]
     names = dict.fromkeys(name for one in images for name in _values(one, values))
     film = sections.film(numbers, values={name: _NAMES.get(name, name) for name in names})
     title = images[0].get_chemical_formula()
-    if several:
+    if len(images) > 1:
         title = f"{counted(len(images), 'structure')}, {title}"
     return View(page(title, [film], structures=structures, bare=True), title, int(height))
 
@@ -99,11 +98,10 @@ def _energy(atoms: Atoms) -> float | None:
     return None if energy is None else float(energy)
 
 
-def _label(atoms: Atoms, number: int | None) -> str:
-    words = [] if number is None else [f"{number}:"]
-    words.append(atoms.get_chemical_formula())
+def _label(atoms: Atoms) -> str:
+    words = [atoms.get_chemical_formula()]
     if (energy := _energy(atoms)) is not None:
-        words.append(f"{energy:.4f}")
+        words.append(fixed(energy))
         std = atoms.info.get("energy_uncertainty")
         words += [f"± {std:.4f} eV" if isinstance(std, float) else "eV"]
     return " ".join(words)

@@ -14,7 +14,7 @@ from ase import Atoms
 from nugget.engines.outcome import Outcome
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
-from nugget.onthefly.molecular_dynamics import CHECKPOINT, file_names
+from nugget.onthefly.molecular_dynamics import CHECKPOINT, ENDED, file_names
 from nugget.onthefly.reaction_path import PATH, RESULT
 from nugget.onthefly.run_directory import CALLS, read_checkpoint, read_outcomes, read_run
 from nugget.onthefly.run_settings import MDConfig, NEBConfig
@@ -33,7 +33,7 @@ class Dynamics:
     config: MDConfig
     start: Atoms
     log: dict[str, Floats]  # by the names of _LOGGED; time in fs
-    calls: list[dict[str, Any]]  # fields of `Call` and the step, up to the last checkpoint
+    calls: list[dict[str, Any]]  # fields of `Call` and the step, up to the last checkpoint or end
     outcomes: list[Outcome]  # results of the engine in the same order
 
     @property
@@ -62,6 +62,9 @@ def read_dynamics(directory: Path) -> Dynamics:
     """Read a run of `nugget md`, finished or not; nothing is written."""
     settings, (start,) = read_run(directory, "md")
     saved = read_checkpoint(directory / CHECKPOINT) or {}
+    ended = read_checkpoint(directory / ENDED) or {}
+    if ended.get("step", -1) >= saved.get("step", 0):
+        saved = ended
     config, log = MDConfig.model_validate(settings), _read_log(directory / LOG)
     outcomes = read_outcomes(directory / CALLS)
     return Dynamics(directory, config, start, log, saved.get("calls", []), outcomes)

@@ -15,7 +15,7 @@ from nugget.engines.outcome import Outcome
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import fixed
 from nugget.report.onthefly_runs import ReactionPath, read_path
-from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.page import Data, Structures, as_html, column, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import path_verdict
 from nugget.structures.geometry import largest_force
@@ -24,13 +24,13 @@ _SAME = 1e-3  # Å; an evaluation this close belongs to an image
 _VALUES = {"force σ": "σ of the force, eV/Å", "moved": "distance from the start, Å"}
 
 
-def path_page(directory: Path) -> str:
-    """The page of a run of `nugget neb`, as HTML."""
+def path_spec(directory: Path) -> dict[str, Any]:
+    """The page of a run of `nugget neb`, as plain data."""
     run = read_path(directory)
     structures = Structures()
     calls = _calls_data(run, structures)
     config, result = run.config, run.result
-    parts = [sections.verdict(path_verdict(run).to_dict()), _figures(run)]
+    parts = [sections.verdict(path_verdict(run).to_dict())]
     data = [calls]
     if run.images:
         shown = _Images(run, structures)
@@ -49,11 +49,16 @@ def path_page(directory: Path) -> str:
     badge = ("converged", "good") if converged else ("not converged", "bad")
     if result is None:
         badge = ("no result yet", "plain") if not run.images else ("ended", "plain")
-    return page(
-        run.ends[0].get_chemical_formula(), parts, structures=structures, data=data, badge=badge,
-        subtitle=f"reaction path with {config.engine.name}, {directory}",
+    return page_spec(
+        f"Reaction path of {run.ends[0].get_chemical_formula()}", parts, structures=structures,
+        data=data, badge=badge, subtitle=f"{config.engine.name} · {directory}",
         footer=f"nugget {__version__}", inspector=not run.images,
     )  # fmt: skip
+
+
+def path_page(directory: Path) -> str:
+    """The page of a run of `nugget neb`, as HTML."""
+    return as_html(path_spec(directory))
 
 
 class _Images:
@@ -99,6 +104,7 @@ class _Images:
     def profile(self) -> Section:
         low, high = self.energy - self.std, self.energy + self.std
         band = sections.curve("model, ± σ", self.length, self.energy, low, high.tolist())
+        band["plain"] = True
         return sections.plot(
             "images", [band, sections.points("length", "energy")], title="Energy along the path",
             x=sections.axis("length of the path, Å"), y=sections.axis("energy above the start, eV"),
@@ -127,30 +133,6 @@ class _Images:
         return sections.table(
             heads, list(rows), title="Images", structures=self.numbers, digits=digits
         )
-
-
-def _figures(run: ReactionPath) -> Section:
-    calls, failed = len(run.outcomes), sum(not outcome.ok for outcome in run.outcomes)
-    items = []
-    if run.result is not None:
-        values = {key: _number(run.result.get(key)) for key in run.result}
-        items = [
-            ("barrier", f"{values['barrier']} ± {values['error']} eV", "energies of the engine"),
-            ("reverse barrier", f"{values['barrier_back']} eV", "from the end to the saddle"),
-            ("reaction energy", f"{values['reaction_energy']} eV", "end minus start"),
-            ("force at the saddle", f"{values['saddle_fmax']} eV/Å", "of the engine"),
-        ]
-        if (modes := run.result.get("imaginary_modes")) is not None:
-            items.append(("imaginary modes", str(modes), "of the model, at the saddle"))
-        ends = run.result["end_calls"]
-        items.append(("engine calls", str(calls), f"{ends} for the ends, {failed} failed"))
-        return sections.figures(items)
-    return sections.figures([("engine calls", str(calls), f"{failed} failed")])
-
-
-def _number(value: Any) -> str:
-    is_number = isinstance(value, int | float) and np.isfinite(value)
-    return fixed(value) if is_number else "–"
 
 
 def _certainty(run: ReactionPath) -> Section:

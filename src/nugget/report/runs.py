@@ -9,21 +9,28 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ase import Atoms
 
-from nugget.campaign.campaign import CAMPAIGN
+from nugget.campaign.campaign import CAMPAIGN, Campaign
+from nugget.campaign.results import RESULT
 from nugget.dataset import labelling
 from nugget.dataset.build import DATABASE, PARTS, RECIPE, read_recipe
 from nugget.errors import NuggetError
 from nugget.onthefly import run_directory
+from nugget.report.digest import informed
+from nugget.report.minima import COUNT, Lowest
+from nugget.report.search_verdict import reported
 from nugget.search import store
+from nugget.search.record import PolishStep, Record, energy_of
+from nugget.search.search_settings import Config
 from nugget.storage.database import Database
 from nugget.storage.files import LOCK, alive, read_sealed, write_atomically
+from nugget.systems.system_settings import make_goal
 
 # Directories that belong to a run and contain no other runs.
 _INNER = ("scratch", "dask-worker-space", "__pycache__")
@@ -61,14 +68,20 @@ class Run:
     failures: int = 0
     best_energy: float | None = None  # eV, of the lowest structure
     best_per_atom: float | None = None  # eV/atom, of the lowest structure by this measure
+    quantity: str = "energy"  # enthalpy under pressure
     engine_seconds: float = 0.0
     modified: float = 0.0  # seconds since 1970
     reason: str = ""
     rows: list[Evaluation] = field(default_factory=list, repr=False)
+    best: Atoms | None = field(default=None, repr=False)  # the lowest structure
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the evaluations."""
-        return {k: v for k, v in asdict(self).items() if k != "rows"}
+        """Plain data, without evaluations and structure."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in ("rows", "best")
+        }
 
 
 def find_runs(directory: Path) -> list[Run]:
@@ -89,7 +102,8 @@ def _read(place: Path, top: Path) -> Run:
     _, kind, read = next(entry for entry in _KINDS if (place / entry[0]).exists())
     name = place.relative_to(top).as_posix() or "."
     name = top.name if name == "." else name
-    modified = max((file.stat().st_mtime for file in place.iterdir() if file.is_file()), default=0)
+    files = [file for file in place.iterdir() if file.is_file() and file.suffix != ".html"]
+    modified = max((file.stat().st_mtime for file in files), default=0)
     try:
         facts = read(place, name)
     except NuggetError as error:
@@ -99,8 +113,10 @@ def _read(place: Path, top: Path) -> Run:
     return Run(path=name, modified=modified, **{"kind": kind, **facts})
 
 
-def _numbers(rows: list[Evaluation]) -> dict[str, Any]:
-    """What the evaluations of any run tell."""
+def _numbers(rows: list[Evaluation], images: Sequence[Atoms]) -> dict[str, Any]:
+    """What the evaluations of any run tell; `images` are their structures."""
+    labelled = [k for k, row in enumerate(rows) if row.energy_per_atom is not None]
+    lowest = min(labelled, key=lambda k: rows[k].energy_per_atom or 0.0, default=None)
     energies = [row.energy for row in rows if row.energy is not None]
     per_atom = [row.energy_per_atom for row in rows if row.energy_per_atom is not None]
     formulas = sorted({row.formula for row in rows})
@@ -113,6 +129,7 @@ def _numbers(rows: list[Evaluation]) -> dict[str, Any]:
         "best_per_atom": min(per_atom, default=None),
         "engine_seconds": sum(row.engine_seconds or 0.0 for row in rows),
         "rows": rows,
+        "best": None if lowest is None else images[lowest],
     }
 
 
@@ -177,8 +194,11 @@ def _search(place: Path, name: str) -> dict[str, Any]:
         )
         for k, step in enumerate(steps)
     ]
+    images = [*(r.atoms for r in records), *(step.atoms for step in steps)]
     return {
-        **_numbers(rows),
+        **_numbers(rows, images),
+        **_lowest(place, config, records, steps),
+        "formula": config.system.title,
         "engine": config.engine.name,
         "budget": config.search.budget,
         "state": state.doing,
@@ -186,9 +206,36 @@ def _search(place: Path, name: str) -> dict[str, Any]:
     }
 
 
+def _lowest(
+    place: Path, config: Config, records: Sequence[Record], steps: Sequence[PolishStep]
+) -> dict[str, Any]:
+    """The structure that the search reports, with its energy, or enthalpy under pressure."""
+    goal = informed(make_goal(config.system), records, steps)
+    lowest = Lowest(goal, COUNT)
+    lowest.add(records)
+    best = reported(place, goal, lowest.chosen(records, steps))
+    if best is None:
+        return {}
+    if goal.hull is not None:  # energies of different compositions cannot be compared
+        return {"best": best.atoms, "best_energy": None, "best_per_atom": None}
+    per_atom = goal.enthalpy(best.atoms, energy_of(best.atoms))
+    return {
+        "best": best.atoms,
+        "best_energy": per_atom * len(best.atoms),
+        "best_per_atom": per_atom,
+        "quantity": goal.quantity,
+    }
+
+
 def _campaign(place: Path, name: str) -> dict[str, Any]:
     """The searches of a campaign are listed below it."""
-    return {"state": _state(place, CAMPAIGN)}
+    campaign = Campaign.resume(place, trust=True)  # none of its code is run
+    ended = all((member.directory / RESULT).exists() for member in campaign.members)
+    return {
+        "state": "finished" if ended else _state(place, CAMPAIGN),
+        "formula": campaign.base.system.title,
+        "engine": campaign.base.engine.name,
+    }
 
 
 def _on_the_fly(place: Path, name: str) -> dict[str, Any]:
@@ -209,7 +256,7 @@ def _on_the_fly(place: Path, name: str) -> dict[str, Any]:
     ends = (place / "result.json", place / "learned.model")
     settings = data.get("settings", {})
     return {
-        **_numbers(rows),
+        **_numbers(rows, [outcome.atoms for outcome in outcomes]),
         "kind": kind,
         "engine": settings.get("engine", {}).get("name", ""),
         "budget": settings.get("max_calls"),
@@ -217,10 +264,12 @@ def _on_the_fly(place: Path, name: str) -> dict[str, Any]:
     }
 
 
-def _of_database(kind: str, name: str, path: Path) -> list[Evaluation]:
+def _of_database(kind: str, name: str, path: Path) -> dict[str, Any]:
+    """The numbers of labelled structures."""
     if not path.exists():
-        return []
-    return [
+        return _numbers([], [])
+    rows = [*Database(path, read_only=True).rows()]
+    evaluations = [
         _row(
             name,
             kind,
@@ -230,22 +279,23 @@ def _of_database(kind: str, name: str, path: Path) -> list[Evaluation]:
             failure=pairs.get("failure"),
             engine_seconds=pairs.get("seconds"),
         )
-        for k, (atoms, pairs, _) in enumerate(Database(path, read_only=True).rows())
+        for k, (atoms, pairs, _) in enumerate(rows)
     ]
+    return _numbers(evaluations, [atoms for atoms, _, _ in rows])
 
 
 def _data_set(place: Path, name: str) -> dict[str, Any]:
     recipe = read_recipe(place)
-    rows = _of_database("dataset", name, place / DATABASE)
+    numbers = _of_database("dataset", name, place / DATABASE)
     state = _state(place, DATABASE, place / f"{PARTS[0]}.extxyz")
-    return {**_numbers(rows), "engine": recipe.engine, "budget": recipe.count, "state": state}
+    return {**numbers, "engine": recipe.engine, "budget": recipe.count, "state": state}
 
 
 def _labels(place: Path, name: str) -> dict[str, Any]:
     settings = read_sealed(place / labelling.SETTINGS, "calculate the labels again")
-    rows = _of_database("label", name, place / labelling.DATABASE)
+    numbers = _of_database("label", name, place / labelling.DATABASE)
     state = _state(place, labelling.DATABASE, labelling.output_of(place))
-    return {**_numbers(rows), "engine": settings["engine"]["name"], "state": state}
+    return {**numbers, "engine": settings["engine"]["name"], "state": state}
 
 
 # The file that marks a run, its kind, and what reads it.

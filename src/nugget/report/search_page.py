@@ -13,7 +13,7 @@ from nugget.errors import NuggetError
 from nugget.report import search_sections as built
 from nugget.report.digest import informed
 from nugget.report.hull_sections import hull_parts, hull_so_far
-from nugget.report.minima import AtomModel, Gallery, Low, Lowest
+from nugget.report.minima import AtomModel, Gallery, Low, Lowest, relaxed_ends
 from nugget.report.page import Data, Structures, as_html, column, page_spec
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -25,7 +25,7 @@ from nugget.search.knowledge import read_knowledge
 from nugget.search.record import PolishStep, Record
 from nugget.search.search_settings import Config, make_config, toml_value, write_config
 from nugget.search.stop import RediscoveryCounter
-from nugget.search.store import Reader, State
+from nugget.search.store import DATABASE, Reader, State
 from nugget.search.surrogate import make_potential
 from nugget.storage.database import versions
 from nugget.systems.system_settings import kind_of, make_goal, make_system
@@ -104,6 +104,8 @@ class SearchPage:
     Nothing is written to the run directory. Code that its settings name runs only with `trust`.
     """
 
+    grows = True  # structures are only appended
+
     def __init__(self, directory: Path, trust: bool = False, live: bool = False) -> None:
         self.reader = Reader(directory)
         self.directory, self.trust, self.live = directory, trust, live
@@ -138,6 +140,19 @@ class SearchPage:
     def records(self) -> list[Record]:
         return self.evaluations.records
 
+    def replaced(self) -> bool:
+        """Whether the directory holds another search now."""
+        return self.reader.replaced()
+
+    def last_change(self) -> float | None:
+        """The time of the last evaluation, 0 before the first; None if the search has ended."""
+        if not self._running:
+            return None
+        try:
+            return (self.directory / DATABASE).stat().st_mtime
+        except OSError:
+            return 0.0
+
     def read(self) -> bool:
         """Read new evaluations; True if anything has changed."""
         state = self.reader.state()
@@ -155,7 +170,8 @@ class SearchPage:
             self.rediscoveries.add(record)
         if records or steps:
             self._lowest.add(records)
-            self._low = self._lowest.chosen(self.records, self.steps)
+            ends = relaxed_ends(self.directory)
+            self._low = self._lowest.chosen(self.records, self.steps, ends)
         self._sections = self._build_sections()
         return True
 
@@ -199,28 +215,31 @@ class SearchPage:
         return Data(NAME, {**table.columns, **more}, table.structures)
 
     def sections(self) -> list[Section]:
-        """The sections; their number and order never change."""
+        """The sections from top to bottom."""
         return self._sections or self._build_sections()
 
     def _build_sections(self) -> list[Section]:
         records, steps, goal = self.records, self.steps, self.goal
         rows = self.evaluations.rows
-        sure = self.rediscoveries.confidence()
+        gallery = self.gallery.section(self._low, rows, self._model, self._no_model, self._running)
+        shown = [item["structure"] for item in gallery["items"]]
+        rungs, ladder = built.ladder(self._low, shown, goal)
+        path, relaxation = self.films.parts(records, steps, self._low, goal)
+        self._more_data = [path, rungs]
         return [
             parts.verdict(self.verdict().to_dict()),
-            built.figures(records, steps, self._low, goal, sure, self.budget),
             *([hull_so_far(goal.hull)] if self.live and goal.hull is not None else []),
-            self.gallery.section(self._low, rows, self._model, self._no_model, self._running),
+            gallery,
             parts.heading("Search"),
             built.energies(goal),  # sections of their own: a live page replaces only what changes
-            built.ladder(self._low, goal),
+            ladder,
             built.landscape(),
             built.spent(records, steps, make_goal(self.config.system)),
             parts.heading("Trust"),
             built.expectations(goal),
             built.failed(records, steps, rows),
             parts.heading("Structures"),
-            self.films.section(records, steps, self._low),
+            *relaxation,
             parts.rows(NAME, title="All evaluations"),
             parts.heading("Provenance"),
             *self._constant,
@@ -261,7 +280,7 @@ class SearchPage:
     def title(self) -> str:
         """The system of the search."""
         system = self.config.system
-        return kind_of(system).title(system)
+        return f"Search for {kind_of(system).title(system)}"
 
     def badge_and_subtitle(self) -> tuple[tuple[str, str], str]:
         """The badge, and the text below the title."""
@@ -271,18 +290,18 @@ class SearchPage:
         return (word, built.BADGES[word]), f"{text} · {where}"
 
     def spec(self, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The page as plain data; see `page_spec` for `live`. A hull follows the key figures."""
+        """The page as plain data; see `page_spec` for `live`. A hull follows the verdict."""
         badge, subtitle = self.badge_and_subtitle()
-        verdict, first, *rest = self.sections()
+        verdict, *rest = self.sections()
         hull_data, hull_sections = hull_parts(
-            self.directory, self.records, self.steps, self.structures, bool(live)
+            self.directory, self.records, self.steps, self.structures, self.goal, bool(live)
         )
         diagram_data, diagram = diagram_parts(self.directory, self.structures, bool(live))
         now = time.strftime("%Y-%m-%d %H:%M")
         return page_spec(
-            self.title, [verdict, first, *hull_sections, *diagram, *rest],
-            structures=self.structures, data=[self.data(), *hull_data, *diagram_data],
-            badge=badge, subtitle=subtitle, live=live,
+            self.title, [verdict, *hull_sections, *diagram, *rest], structures=self.structures,
+            data=[self.data(), *self._more_data, *hull_data, *diagram_data], badge=badge,
+            subtitle=subtitle, live=live,
             footer="" if live else f"Made by nugget {nugget.__version__}, {now}.",
         )  # fmt: skip
 

@@ -9,21 +9,19 @@ import numpy as np
 from ase import Atoms
 
 from nugget.descriptors.base import Descriptor
-from nugget.display import counted, duration
+from nugget.display import duration
 from nugget.numerics.arrays import Floats
-from nugget.report.digest import failure_counts, failures, fixed, improvements, quality, shares
-from nugget.report.hull_sections import hull_figures
+from nugget.report.digest import improvements, shares
 from nugget.report.minima import AtomModel, Low
 from nugget.report.page import Data, Structures, column
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
 from nugget.search.record import PolishStep, Record, energy_of
-from nugget.search.stop import Confidence
 from nugget.search.store import State
 from nugget.structures.geometry import force_lengths
 from nugget.systems.goal import Goal
 
-NAME = "evaluations"
+NAME, _RELAXATION, _LADDER = "evaluations", "relaxation", "ladder"
 
 #: Differences below this value are drawn at the foot of logarithmic axes, in the goal's unit.
 FLOOR = 1e-3
@@ -158,45 +156,6 @@ BADGES = {
 }
 
 
-def figures(
-    records: Sequence[Record],
-    steps: Sequence[PolishStep],
-    low: Sequence[Low],
-    goal: Goal,
-    sure: Confidence,
-    budget: int,
-) -> Section:
-    """The key figures at the top of the page."""
-    items: list[tuple[str, str, str]] = []
-    if goal.hull is not None:
-        items += hull_figures(goal.hull)
-    elif low:
-        best = low[0]
-        generator = next((r.generator for r in records if r.iteration == best.start), "")
-        how = f"evaluation {best.start + 1}" if best.start >= 0 else "given by --learn"
-        if best.polished:
-            how = f"relaxed from {how}"
-        note = f"{how}, {generator.replace('_', ' ')}" if generator else how
-        items.append((f"lowest {goal.quantity}", f"{fixed(best.value)} {goal.unit}", note))
-    if len(low) > 1 and goal.hull is None:
-        gap = 1e3 * (low[1].value - low[0].value)
-        unit = "meV" if goal.unit == "eV" else "meV/atom"
-        items.append(("next structure", f"+{gap:.0f} {unit}", f"{goal.quantity} above the lowest"))
-    polish = f"and {len(steps)} in final relaxations" if steps else f"of {budget}"
-    items.append(("evaluations", f"{len(records)}", polish))
-    if sure.probability is not None:
-        times = f"rediscovered {counted(sure.met, 'time')} from independent starts"
-        items.append(("probability of the lowest", f"{100 * sure.probability:.0f} %", times))
-    if (recent := quality(records)) is not None:
-        note = f"the last {recent.count}"
-        items.append(("model error", f"{1e3 * recent.error:.1f} meV/atom", note))
-        note = f"rms of the last {recent.count}; 1 is calibrated"
-        items.append(("error/σ", f"{recent.z:.2f}", note))
-    kinds = failures(records)
-    items.append(("failures", str(sum(kinds.values())), failure_counts(kinds) if kinds else ""))
-    return parts.figures(items)
-
-
 def _difference(goal: Goal) -> str:
     """The plotted quantity of an evaluation."""
     return "above the hull" if goal.hull is not None else "E − lowest"
@@ -217,6 +176,7 @@ def energies(goal: Goal) -> Section:
             floor=FLOOR,
         ),
         colors=["generator", "purpose"],
+        span="wide",
         caption="Every evaluation; paler marks at the upper edge lie above the plotted range. "
         "The purpose of an evaluation is start (before the first model), improve (to find a lower "
         "structure) or explore (to learn about dissimilar structures). Click a point to see its "
@@ -224,17 +184,20 @@ def energies(goal: Goal) -> Section:
     )  # fmt: skip
 
 
-def ladder(low: Sequence[Low], goal: Goal) -> Section:
-    """The energies of the lowest distinct structures, one step each."""
-    above = [1e3 * (one.value - low[0].value) for one in low]
+def ladder(low: Sequence[Low], numbers: Sequence[int], goal: Goal) -> tuple[Data, Section]:
+    """The energies of the lowest distinct structures, one step each; `numbers` are on the page."""
     unit = "meV" if goal.unit == "eV" else "meV/atom"
-    steps = [parts.curve("", [k + 0.6, k + 1.4], [v, v]) for k, v in enumerate(above)]
-    layers = [{**step, "plain": True} for step in steps]
-    return parts.plot(
-        "", layers, title="Energy ladder", x=parts.axis("structure", integer=True),
-        y=parts.axis(f"above the lowest ({unit})"),
-        caption="The lowest distinct structures in the order of their energies.",
+    above = [1e3 * (one.value - low[0].value) for one in low]
+    columns = {
+        "rank": column([k + 1 for k in range(len(low))], "structure", shown=False),
+        "above": column(above, "above the lowest", unit, 1, shown=False),
+    }
+    section = parts.plot(
+        _LADDER, [parts.points("rank", "above", mark="step")], title="Energy ladder",
+        x=parts.axis("structure", integer=True), y=parts.axis(f"above the lowest ({unit})"),
+        span="third", caption="The lowest distinct structures in the order of their energies.",
     )  # fmt: skip
+    return Data(_LADDER, columns, numbers), section
 
 
 class RelaxationFilms:
@@ -244,21 +207,42 @@ class RelaxationFilms:
         self.structures = structures
         self._numbers: dict[tuple[int, int], int] = {}
 
-    def section(
-        self, records: Sequence[Record], steps: Sequence[PolishStep], low: Sequence[Low]
-    ) -> Section:
+    def parts(
+        self, records: Sequence[Record], steps: Sequence[PolishStep], low: Sequence[Low], goal: Goal
+    ) -> tuple[Data, list[Section]]:
         """The first of the lowest structures that was relaxed, from its evaluation to its end."""
         chosen = next((one.start for one in low if one.polished and one.start >= 0), None)
-        if chosen is None:
-            return parts.text("No structure has been relaxed yet.", title="Final relaxation")
         path = [step for step in steps if step.start == chosen and step.ok]
         images = [(0, r.atoms) for r in records if r.iteration == chosen and r.ok]
         images += [(step.step, step.atoms) for step in path]
+        if chosen is None or len(images) < 2:
+            data = Data(_RELAXATION, {})
+            return data, [parts.remark("No structure has been relaxed with the engine yet.")]
         numbers = [self._number(chosen, step, atoms) for step, atoms in images]
-        return parts.film(
-            numbers, title="Final relaxation",
+        forces = [force_lengths(atoms) for _, atoms in images]
+        columns = {
+            "step": column([step for step, _ in images], "step"),
+            "value": column(
+                [goal.value(atoms, energy_of(atoms)) for _, atoms in images],
+                goal.quantity, goal.unit, 4,
+            ),
+            "fmax": column(
+                [None if f is None else float(np.max(f, initial=0.0)) for f in forces],
+                "fmax", "eV/Å", 3,
+            ),
+        }  # fmt: skip
+        film = parts.film(
+            numbers, title="Final relaxation", span="half",
             caption=f"The final relaxation that began at evaluation {chosen + 1}.",
         )  # fmt: skip
+        plot = parts.plot(
+            _RELAXATION, [parts.line("step", "fmax"), parts.points("step", "fmax")],
+            title="Convergence of the relaxation", span="half",
+            x=parts.axis("step", integer=True),
+            y=parts.axis("fmax on free atoms (eV/Å)", scale="log", floor=FLOOR),
+            caption="The largest force of the engine. Click a point to see the step.",
+        )  # fmt: skip
+        return Data(_RELAXATION, columns, numbers), [film, plot]
 
     def _number(self, start: int, step: int, atoms: Atoms) -> int:
         if (start, step) not in self._numbers:
@@ -306,8 +290,8 @@ def landscape() -> Section:
         NAME,
         [parts.points("map_x", "map_y")],
         title="Map of the structures",
-        x=parts.axis("first principal component", robust=True),
-        y=parts.axis("second principal component", robust=True),
+        x=parts.axis("principal component 1", robust=True),
+        y=parts.axis("principal component 2", robust=True),
         colors=["value", "number", "generator"],
         axes=["map_x", "map_y", "number", "value", "expected", "std", "z", "fmax"],
         caption="Two principal components of the mean descriptor of the atoms. Similar structures "
@@ -353,9 +337,11 @@ def failed(records: Sequence[Record], steps: Sequence[PolishStep], rows: Sequenc
             where = f"relaxing {step.start + 1}"
             lines.append([where, "", step.failure, " ".join(step.reason.split())])
             structures.append(None)
+    if not lines:
+        return parts.remark("No evaluation failed." if records else "Nothing was evaluated yet.")
     return parts.table(
         ["evaluation", "generator", "failure", "reason"], lines, title="Failures",
-        structures=structures, empty="No evaluation failed.",
+        structures=structures,
     )  # fmt: skip
 
 

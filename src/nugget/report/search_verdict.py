@@ -13,9 +13,9 @@ from ase.io import read
 
 from nugget.display import counted
 from nugget.errors import NuggetError
-from nugget.report.digest import failures, fixed, informed, quality
+from nugget.report.digest import failures, fixed, informed, likely, per_atom, quality
 from nugget.report.hull_sections import read_phases
-from nugget.report.minima import COUNT, Low, Lowest, symmetry
+from nugget.report.minima import COUNT, Low, Lowest, relaxed_ends, symmetry
 from nugget.report.phase_diagram_sections import diagram_statements
 from nugget.report.verdict import (
     MODEL_ERROR,
@@ -42,14 +42,15 @@ from nugget.search.record import Check, CheckKind, PolishStep, Record, energy_of
 from nugget.search.search_settings import Config
 from nugget.search.stop import Confidence, RediscoveryCounter
 from nugget.search.store import BEST, DATABASE, MINIMA, Activity, Reader, State
-from nugget.structures.geometry import force_lengths
 from nugget.systems.goal import Goal
 from nugget.systems.system_settings import make_goal, make_system
 
-#: Estimated probability that the lowest structure is found: high, and moderate.
+#: Estimated probability that the lowest structure is found: eight independent rediscoveries, and
+#: one or two of them (`search.stop.Confidence`).
 CONFIDENCE = (0.9, 0.7)
 
-#: Share of the evaluations after which the lowest structure was found.
+#: Share of the evaluations after which the lowest structure was found. A search that improves until
+#: its last third is likely to improve further; in the last tenth it has had no time to be tested.
 LATE = (2 / 3, 0.9)
 
 _BADGE_SEARCH, _BADGE_TRUST = "The search", "Prediction errors"
@@ -90,8 +91,8 @@ class SearchFacts:
                 learned = ()
             sure = RediscoveryCounter.of(records, learned).confidence()
         return cls.of(
-            directory, config, goal, records, steps, lowest.chosen(records, steps), sure, state,
-            reader.checks(),
+            directory, config, goal, records, steps,
+            lowest.chosen(records, steps, relaxed_ends(directory)), sure, state, reader.checks(),
         )  # fmt: skip
 
     @classmethod
@@ -165,7 +166,7 @@ def search_verdict(facts: SearchFacts) -> Verdict:
         badges.append(calibration_badge(recent.z, recent.count, _BADGE_TRUST))
         good, bad = (1e3 * limit for limit in MODEL_ERROR)
         limits = f"mean of the last {recent.count}; good up to {good:g} meV/atom, bad above {bad:g}"
-        value = f"{1e3 * recent.error:.1f} meV/atom"
+        value = per_atom(recent.error)
         level = graded(recent.error, MODEL_ERROR)
         badges.append(Badge("model error", value, level, limits, _BADGE_TRUST))
         if level is Level.BAD:
@@ -190,9 +191,11 @@ def _lowest(facts: SearchFacts) -> tuple[list[str], list[Badge]]:
     best, goal = facts.best, facts.goal
     if best is None:
         return ["No evaluation has succeeded."], []
-    symbol = symmetry(best.atoms)[1]
+    symbol = symmetry(best.atoms)[1].replace(" (", ", no. ").rstrip(")")
     name = f"The lowest structure ({symbol})" if symbol else "The lowest structure"
-    first = f"{name} has {_article(goal)} of {fixed(best.value)} {goal.unit}"
+    pressure = facts.config.system.pressure
+    at = f" at {pressure:g} GPa" if pressure else ""
+    first = f"{name} has an {goal.quantity} of {fixed(best.value)} {goal.unit}{at}"
     other = facts.next
     unit = "meV" if goal.unit == "eV" else "meV/atom"
     gap = None if other is None else 1e3 * (other.value - best.value)
@@ -204,10 +207,6 @@ def _lowest(facts: SearchFacts) -> tuple[list[str], list[Badge]]:
         first += "; no other was found."
     sentences = [first, _when(facts, gap), _confidence_sentence(facts), _converged_sentence(best)]
     return sentences, [*_confidence_badge(facts), *_when_badge(facts), *_force_badges(best)]
-
-
-def _article(goal: Goal) -> str:
-    return f"an {goal.quantity}"
 
 
 def _millis(value: float) -> str:
@@ -249,7 +248,7 @@ def _confidence_sentence(facts: SearchFacts) -> str:
     reached = counted(sure.met, "independent candidate")
     word = _word(sure)
     if word == "high":
-        return f"Confidence is high ({sure.probability:.0%}): {reached} reached it."
+        return f"Confidence is high ({likely(sure.probability)}): {reached} reached it."
     why = f"only {reached} reached it" if not sure.lower else (
         f"{reached} reached it, but {counted(sure.lower, 'structure')} with lower predicted "
         "energies were not evaluated"
@@ -270,7 +269,7 @@ def _confidence_badge(facts: SearchFacts) -> list[Badge]:
     sure = facts.confidence
     if sure is None:
         return []
-    value = "not rediscovered" if sure.probability is None else f"{sure.probability:.0%}"
+    value = "not rediscovered" if sure.probability is None else likely(sure.probability)
     limits = (
         f"probability that the lowest is found; good from {CONFIDENCE[0]:.0%}, bad below "
         f"{CONFIDENCE[1]:.0%} or if it was never rediscovered"
@@ -278,25 +277,18 @@ def _confidence_badge(facts: SearchFacts) -> list[Badge]:
     return [Badge("confidence", value, _WORD_LEVELS[_word(sure)], limits, _BADGE_SEARCH)]
 
 
-def _largest(atoms: Atoms) -> float | None:
-    lengths = force_lengths(atoms)
-    return None if lengths is None or not len(lengths) else float(lengths.max())
-
-
 def _converged_sentence(best: Low) -> str:
-    fmax = _largest(best.atoms)
-    if fmax is None:
+    if best.fmax is None:
         return "The engine gives no forces, so convergence is not known."
     if not best.polished:
-        return f"It was not relaxed with the engine (fmax {fmax:.2f} eV/Å)."
-    if force_badge(fmax, "").level is Level.GOOD:
+        return f"It was not relaxed with the engine (fmax {best.fmax:.2f} eV/Å)."
+    if best.converged:
         return ""
-    return f"Its final relaxation has not converged (fmax {fmax:.2f} eV/Å)."
+    return f"Its final relaxation has not converged (fmax {best.fmax:.2f} eV/Å)."
 
 
 def _force_badges(best: Low) -> list[Badge]:
-    fmax = _largest(best.atoms)
-    return [] if fmax is None else [force_badge(fmax, _LOWEST)]
+    return [] if best.fmax is None else [force_badge(best.fmax, _LOWEST)]
 
 
 # --------------------------------------------------------------------------- compositions

@@ -16,14 +16,15 @@ from nugget import __version__
 from nugget.campaign.campaign import CAMPAIGN, Campaign, Member
 from nugget.campaign.results import Row
 from nugget.campaign.statistics import Group, compare, grouped, has_reference
-from nugget.display import Progress, duration
+from nugget.display import Progress, counted, duration
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import fixed, informed
-from nugget.report.minima import Low, Lowest, symmetry
-from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.minima import COUNT, Low, Lowest, symmetry
+from nugget.report.page import Data, Structures, column, page, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import campaign_verdict
+from nugget.report.search_verdict import reported
 from nugget.search.search_settings import Config
 from nugget.search.store import Reader, State
 from nugget.systems.goal import Goal
@@ -94,9 +95,9 @@ def read_course(directory: Path) -> Course:
     records, steps = reader.news()
     goal = informed(make_goal(config.system), records, steps)
     values = [goal.value(r.atoms, r.energy) if r.ok else np.nan for r in records]
-    low = Lowest(goal, 1)
+    low = Lowest(goal, COUNT)
     low.add(records)
-    best = next(iter(low.chosen(records, steps)), None)
+    best = reported(directory, goal, low.chosen(records, steps))
     seconds = [sum(r.engine_seconds for r in records), sum(r.surrogate_seconds for r in records)]
     return Course(directory, config, state, np.array(values, float), best, len(steps), *seconds)
 
@@ -131,9 +132,9 @@ def _best_so_far(
         low_side, high_side = (lower, upper) if has_bands else (None, None)
         curves.append(sections.curve(name, x, median, low_side, high_side, steps=True))
     return sections.plot(
-        "", curves, title="Best so far", x=sections.axis("evaluations"),
+        "", curves, title="Best so far", x=sections.axis("evaluations", integer=True),
         y=sections.axis(f"above the lowest of all, {unit}", scale="log", floor=_FLOOR),
-        caption=caption,
+        caption=caption, span="half",
     )  # fmt: skip
 
 
@@ -289,7 +290,7 @@ def compare_page(comparison: Comparison) -> str:
         _differing_settings(comparison),
     ]
     return page(
-        " and ".join(formulas), parts, structures=structures,
+        f"Searches for {' and '.join(formulas)}", parts, structures=structures,
         data=[_comparison_data(comparison, numbers)],
         subtitle=f"{len(comparison.courses)} searches compared, {', '.join(engines)}",
         footer=f"nugget {__version__}",
@@ -342,7 +343,7 @@ def _times(comparison: Comparison) -> Section:
         seconds = course.engine_seconds + course.surrogate_seconds
         share = course.engine_seconds / seconds if seconds else 0.0
         items.append((name, seconds, f"{duration(seconds)}, {share:.0%} engine"))
-    return sections.bars(items, title="Time")
+    return sections.bars(items, title="Time", span="half")
 
 
 def _gallery(comparison: Comparison, numbers: list[int | None]) -> Section:
@@ -414,16 +415,18 @@ def read_searches(directory: Path, progress: Progress | None = None) -> Campaign
     return CampaignSearches(campaign, rows, courses)
 
 
-def campaign_page(searches: CampaignSearches, pages: Mapping[Path, str] | None = None) -> str:
-    """The page as HTML; `pages` are the addresses of the pages of the searches."""
+def campaign_spec(
+    searches: CampaignSearches, pages: Mapping[Path, str] | None = None
+) -> dict[str, Any]:
+    """The page as plain data; `pages` are the addresses of the pages of the searches."""
     campaign, structures = searches.campaign, Structures()
     numbers = [
-        _add_best(searches.courses[m.directory], f"{_name(m)}: the lowest", structures)
+        _add_best(searches.courses[m.directory], f"{_name(m)}", structures)
         for m in searches.members
     ]
     groups = grouped(searches.rows)
     judged = campaign_verdict(campaign, searches.rows, searches.unit)
-    parts = [sections.verdict(judged.to_dict()), _campaign_figures(searches)]
+    parts = [sections.verdict(judged.to_dict())]
     if searches.has_reference:
         parts += [_success(groups), _settings_table(groups)]
     parts += [_progress(searches), _best(searches)]
@@ -433,11 +436,11 @@ def campaign_page(searches: CampaignSearches, pages: Mapping[Path, str] | None =
     settings = (campaign.directory / CAMPAIGN).read_text(encoding="utf-8", errors="replace")
     parts.append(sections.code(settings, title="Settings", filename=CAMPAIGN, folded=True))
     ended = len(searches.rows) == len(campaign.members)
-    config = campaign.base
-    return page(
-        f"{config.system.formula}, {config.engine.name}", parts, structures=structures,
+    config, count = campaign.base, counted(len(campaign.members), "search", "searches")
+    return page_spec(
+        f"Campaign for {config.system.title}", parts, structures=structures,
         data=[_campaign_data(searches, numbers)],
-        subtitle=f"campaign of {len(campaign.members)} searches, {campaign.directory}",
+        subtitle=f"{count} · {config.engine.name} · {campaign.directory}",
         badge=("finished", "good") if ended else ("not finished", "busy"),
         footer=f"nugget {__version__}",
     )  # fmt: skip
@@ -451,24 +454,6 @@ def address(folder: str, member: Member) -> str:
 def _name(member: Member) -> str:
     cell = "" if member.setting.name == "all" else f"{member.setting.name}, "
     return f"{cell}seed {member.seed}"
-
-
-def _campaign_figures(searches: CampaignSearches) -> Section:
-    total, ended = len(searches.campaign.members), len(searches.rows)
-    items = [("searches", f"{ended} of {total}", "finished")]
-    if searches.has_reference:
-        hits = sum(bool(row.outcome.found) for row in searches.rows)
-        items.append(("found", f"{hits} of {ended}", f"{hits / max(ended, 1):.0%}"))
-    low = searches.lowest()
-    if low is not None:
-        items.append(("lowest energy", f"{fixed(low)} {searches.unit}", "of all searches"))
-    evaluations = sum(course.evaluations for course in searches.courses.values())
-    failures = sum(course.failures for course in searches.courses.values())
-    items.append(("evaluations", f"{evaluations}", f"{failures} failed"))
-    errors = sum(bool(row.outcome.error) for row in searches.rows)
-    if errors:
-        items.append(("given up", f"{errors}", "searches that ended with an error"))
-    return sections.figures(items)
 
 
 def _success(groups: Sequence[Group]) -> Section:
@@ -486,7 +471,7 @@ def _success(groups: Sequence[Group]) -> Section:
         name = group.name if len(groups) > 1 else "searches"
         curves.append(sections.curve(name, x, [*solved, solved[-1]], low, high, steps=True))
     caption = "Share of searches that have found the reference (Kaplan–Meier)"
-    caption += ", with 95 % bands." if len(groups) <= _BANDS else "; 95 % intervals in the table."
+    caption += ", with 95% bands." if len(groups) <= _BANDS else "; 95% intervals in the table."
     return sections.plot(
         "", curves, title="Success", x=sections.axis("evaluations"),
         y=sections.axis("share found", limits=(0, 1.02)), caption=caption,
@@ -502,8 +487,8 @@ def _settings_table(groups: Sequence[Group]) -> Section:
         share = [f"{group.success:.0%}", f"{low:.0%} to {high:.0%}"]
         between = f"{first} to {last}" if median is not None else "–"
         rows.append([group.name, len(group.rows), group.hits, *share, median, between])
-    heads = ["setting", "searches", "found", "share", "95 %"]
-    heads += ["median evaluations", "95 % of the median"]
+    heads = ["setting", "searches", "found", "share", "95%"]
+    heads += ["median evaluations", "95% of the median"]
     return sections.table(heads, rows, title="Settings compared")
 
 
@@ -549,7 +534,7 @@ def _best(searches: CampaignSearches) -> Section:
     high = max(1.05 * max(above, default=0.0), 10 * _FLOOR)
     unit = searches.unit
     return sections.plot(
-        "searches", [sections.points("to_best", "above")], title="Every search",
+        "searches", [sections.points("to_best", "above")], title="Every search", span="half",
         x=sections.axis("evaluations to its lowest structure", limits=(0, None)),
         y=sections.axis(f"above the lowest of all, {unit}", limits=(-0.02 * high, high)),
         colors=["cell", "found"] if searches.has_reference else ["cell"],
@@ -568,7 +553,11 @@ def _campaign_table(searches: CampaignSearches, pages: Mapping[Path, str]) -> Se
         error = row.outcome.error if row is not None else ""
         rows.append([_name(member), best, above, *counts, _found(row), error])
         links.append(pages.get(member.directory))
-    heads = ["search", "lowest", "above", "evaluations to it", "evaluations", "found", "error"]
+    unit = searches.unit
+    heads = ["search", f"lowest, {unit}", f"above the lowest of all, {unit}"]
+    heads += ["evaluations to it", "evaluations", "found", "error"]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
     caption = "Click a search to open its page." if pages else ""
     return sections.table(
         heads, rows, title="Searches", links=links, caption=caption, digits=_CAMPAIGN_DIGITS

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from nugget.search.record import Record
 
 _BARS = "▁▂▃▄▅▆▇█"
+_LEAST = 1e-3  # smallest difference on a logarithmic axis, in the unit of the energies
+_TALL = 32  # lines of a terminal that has room for a plot
 _REFRESH = 2  # pictures per second
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -60,6 +63,42 @@ def energy_bars(energies: Sequence[float | None], total: int, width: int) -> Tex
             best = min(best, lowest)
     bars.rstrip()
     return bars.append(f"  up to {high - low:+.2f} eV", style="dim")
+
+
+def energy_plot(energies: Sequence[float | None], unit: str, width: int, height: int) -> Text:
+    """Every energy (None for failures) above the lowest on a logarithmic axis.
+
+    A line shows the lowest so far. Differences below 1 meV stand on the lowest line of the plot.
+    """
+    finished = [energy for energy in energies if energy is not None]
+    if not finished:
+        return Text()
+    margin, number = 9, len(energies)
+    columns, bottom = max(width - margin, 10), log10(_LEAST)
+    heights = [None if e is None else log10(max(e - min(finished), _LEAST)) for e in energies]
+    top = max(max(h for h in heights if h is not None), bottom + 1.0)
+    places = [int((k + 0.5) * columns / number) for k in range(number)]
+
+    def row(value: float) -> int:
+        return round((top - value) / (top - bottom) * (height - 1))
+
+    grid = [[(" ", "")] * columns for _ in range(height)]
+    best = top
+    for column in range(places[0], columns):
+        there = [h for place, h in zip(places, heights, strict=True) if place == column]
+        best = min([best, *(h for h in there if h is not None)])
+        grid[row(best)][column] = ("━", "green")
+    for column, value in zip(places, heights, strict=True):
+        if value is not None:
+            grid[row(value)][column] = ("•", "bold green" if value == bottom else "cyan")
+    labels = {row(power): f"{10.0**power:g}" for power in range(ceil(bottom), floor(top) + 1)}
+    text = Text(f"E − lowest, {unit}\n", style="dim")
+    for k, line in enumerate(grid):
+        text.append(f"{labels.get(k, ''):>{margin - 2}} ┤", style="dim")
+        for letter, style in line:
+            text.append(letter, style=style)
+        text.append("\n")
+    return text.append(f"{'1':>{margin + 1}}{number:>{columns - 1}}", style="dim")
 
 
 # ------------------------------------------------------------------ live views and plain lines
@@ -162,9 +201,10 @@ def _without_echoed_controls() -> Iterator[None]:
 
 
 def line_of_search(status: Status) -> str:
-    """The last evaluation, or the progress of the final relaxation, in one line."""
+    """The last evaluation and the time left, or the progress of the final relaxation."""
     if status.record is not None:
-        return plain_line(status)
+        left = seconds_left(status.learner.records, status.budget, in_flight=status.in_flight)
+        return plain_line(status) + (f"  {duration(left)} left" if left else "")
     return polish_line(status) if status.polishing else ""
 
 
@@ -188,7 +228,11 @@ class LiveView(Drawn):
         parts = [self._headline(records)]
         if status is not None and any(record.ok for record in records):
             energies = [status.learner.value(r) if r.ok else None for r in records]
-            parts.append(energy_bars(energies, self.budget, options.max_width - 24))
+            if console.height >= _TALL:
+                unit, room = status.learner.goal.unit, min(console.height - 22, 16)
+                parts.append(energy_plot(energies, unit, options.max_width - 6, room))
+            else:
+                parts.append(energy_bars(energies, self.budget, options.max_width - 24))
             tables = Table.grid(expand=True, padding=(0, 1))
             tables.add_column(ratio=1)
             facts, generators = _facts(status, records, self._sure), _generators(status, records)

@@ -1,4 +1,4 @@
-"""`nugget watch`: serves the page of a running search to this machine only.
+"""`nugget watch`: serves the page of a run in progress to this machine only.
 
 The server listens on 127.0.0.1, its address contains a secret, and it answers GET requests for two
 paths only: the page, and the data of the page as JSON. The page asks for the data every two seconds
@@ -7,29 +7,104 @@ and receives them when they have changed. The run directory is only read, and on
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
+import os
 import re
 import secrets
 import threading
 import time
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from nugget.display import duration
 from nugget.errors import NuggetError
-from nugget.report.page.document import plain, written
+from nugget.report.directories import SPECS, kind_of
+from nugget.report.page.document import as_html, plain, written
 from nugget.report.search_page import SearchPage
-from nugget.search.store import DATABASE
 
 _PAUSE = 1.0  # seconds between two readings of the files, for any number of requests
 _HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 
 
+class Source(Protocol):
+    """A page that is read again and again while its run goes on."""
+
+    #: Whether structures keep their numbers from one reading to the next.
+    grows: bool
+
+    def replaced(self) -> bool:
+        """Whether the directory holds another run now."""
+
+    def read(self) -> bool:
+        """Read what is new; True if the page has changed."""
+
+    def spec(self, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The page as plain data."""
+
+    def last_change(self) -> float | None:
+        """When the run last wrote something, in seconds since 1970; None if it has ended."""
+
+
+class WholePage:
+    """A page that is made anew whenever a file of the run has changed."""
+
+    grows = False
+
+    def __init__(self, directory: Path, make: Callable[[Path], dict[str, Any]]) -> None:
+        self.directory, self._make = directory, make
+        self._files: dict[str, tuple[int, int]] = {}
+        self._spec: dict[str, Any] = {}
+
+    def replaced(self) -> bool:
+        return False  # every reading is complete
+
+    def read(self) -> bool:
+        files = _stamps(self.directory)
+        if self._spec and files == self._files:
+            return False
+        for _ in range(2):  # the first reading of a campaign notes the outcomes of its searches
+            self._spec, self._files = self._make(self.directory), files
+            if (files := _stamps(self.directory)) == self._files:
+                break
+        return True
+
+    def spec(self, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return {**self._spec, "live": live}
+
+    def last_change(self) -> float | None:
+        if self._spec["badge"][1] in ("good", "bad"):  # it has ended
+            return None
+        return max((1e-9 * time_ns for time_ns, _ in self._files.values()), default=None)
+
+
+def _stamps(directory: Path) -> dict[str, tuple[int, int]]:
+    """Time and size of every file of a run, except for scratch files and pages."""
+    stamps = {}
+    for folder, inner, files in os.walk(directory):
+        inner[:] = [name for name in inner if name != "scratch"]
+        for name in files:
+            if not name.endswith(".html"):
+                with contextlib.suppress(OSError):  # it has been removed meanwhile
+                    found = os.stat(os.path.join(folder, name))
+                    stamps[os.path.join(folder, name)] = (found.st_mtime_ns, found.st_size)
+    return stamps
+
+
+def make_source(directory: Path, trust: bool = False) -> Source:
+    """The source of the page that belongs to a run directory."""
+    kind = kind_of(directory)
+    if kind == "search":
+        return SearchPage(directory, trust, live=True)
+    return WholePage(directory, SPECS[kind])
+
+
 class Feed:
-    """The current page of a search, with a revision that counts its changes."""
+    """The current page of a run, with a revision that counts its changes."""
 
     def __init__(self, directory: Path, trust: bool = False) -> None:
         self.directory, self.trust = directory, trust
@@ -39,7 +114,7 @@ class Feed:
         self._start_session()
 
     def _start_session(self) -> None:
-        self.page = SearchPage(self.directory, self.trust, live=True)
+        self.page = make_source(self.directory, self.trust)
         self.session = secrets.token_hex(4)
         self.revision = 0
 
@@ -47,7 +122,7 @@ class Feed:
         """The current page."""
         with self._lock:
             self._read()
-            return self.page.html(self._live())
+            return as_html(self.page.spec(self._live()))
 
     def news(self, session: str, revision: int) -> dict[str, Any]:
         """The current page as plain data, or only the clock if the reader has this revision."""
@@ -59,7 +134,8 @@ class Feed:
             return {**self.page.spec(self._live()), **clock}
 
     def _live(self) -> dict[str, Any]:
-        return {"address": "news", "session": self.session, "revision": self.revision}
+        state = {"session": self.session, "revision": self.revision, "grows": self.page.grows}
+        return {"address": "news", **state}
 
     def _read(self) -> None:
         """Read new evaluations at most once a second; a problem is reported and retried."""
@@ -67,7 +143,7 @@ class Feed:
         if self._last_read is not None and now - self._last_read < _PAUSE:
             return
         try:
-            if self.page.reader.replaced():
+            if self.page.replaced():
                 self._start_session()
             self.revision += self.page.read()
             self._problem = ""
@@ -78,13 +154,11 @@ class Feed:
         self._last_read = now
 
     def _clock(self) -> str:
-        if self.page.state.doing != "running":
+        if (last := self.page.last_change()) is None:
             return ""
-        try:
-            since = time.time() - (self.directory / DATABASE).stat().st_mtime
-        except OSError:
+        if last == 0.0:
             return "nothing evaluated yet"
-        return f"last evaluation {duration(max(round(since), 0))} ago"
+        return f"last evaluation {duration(max(round(time.time() - last), 0))} ago"
 
 
 class Server(ThreadingHTTPServer):

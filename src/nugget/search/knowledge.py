@@ -149,7 +149,8 @@ def read_labelled(path: Path, config: Config) -> list[Atoms]:
             "energies cannot be mixed with these; use a model of them as model.baseline."
         )
     evaluated = [record.atoms for record in store.records() if record.ok]
-    found = [*evaluated, *lowest_steps(store.polish_steps()).values()]
+    relaxed = lowest_steps(store.polish_steps(), make_goal(theirs.system))
+    found = [*evaluated, *relaxed.values()]
     if not found:
         raise NuggetError(f"search.learn: no evaluation of the search in {path} has succeeded.")
     return found

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ase import Atoms
 
 from nugget.numerics.arrays import Floats
+from nugget.systems.goal import Goal
 
 #: The iteration of an evaluation in flight.
 UNFINISHED = -1
@@ -284,11 +285,16 @@ def energy_of(atoms: Atoms) -> float:
     return float(atoms.calc.results["energy"])
 
 
-def lowest_steps(steps: Sequence[PolishStep]) -> dict[int, Atoms]:
-    """The lowest structure of every final relaxation, by the evaluation it started from."""
+def lowest_steps(steps: Sequence[PolishStep], goal: Goal) -> dict[int, Atoms]:
+    """The lowest structure of every final relaxation, by the evaluation it started from.
+
+    Under pressure the enthalpy decides, not the energy.
+    """
     lowest: dict[int, Atoms] = {}
     for step in steps:
         if step.ok:
             before = lowest.setdefault(step.start, step.atoms)
-            lowest[step.start] = min(before, step.atoms, key=energy_of)
+            lowest[step.start] = min(
+                before, step.atoms, key=lambda atoms: goal.enthalpy(atoms, energy_of(atoms))
+            )
     return lowest

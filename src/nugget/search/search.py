@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from nugget.search.stop import Confidence
 from nugget.search.store import Store
 from nugget.search.surrogate import baseline_code
 from nugget.storage.files import locked
+from nugget.structures.picture import CHART, Line, chart, structure_picture
 from nugget.systems.system_settings import make_goal, make_system
 
 
@@ -224,9 +226,27 @@ def search_contents(search: Search) -> Contents:
     words.append(progress)
     if good:
         lowest = min(goal.value(record.atoms, record.energy) for record in good)
-        facts["best"] = f"{lowest:.4f} {goal.unit}"
-        words.append(f"best {facts['best']}")
-    return Contents("Search", [*words, f"in {place}"], facts)
+        facts["lowest evaluated"] = f"{lowest:.4f} {goal.unit}"
+        words.append(f"best {facts['lowest evaluated']}")
+    pictures = partial(_search_pictures, search, good)
+    return Contents("Search", [*words, f"in {place}"], facts, pictures=pictures)
+
+
+def _search_pictures(search: Search, records: Sequence[Record]) -> list[str]:
+    """The lowest structure, and the lowest value after each evaluation."""
+    if not records:
+        return []
+    goal = make_goal(search.config.system)
+    for record in records:
+        goal = goal.informed(record.atoms, record.energy)
+    values = [goal.value(record.atoms, record.energy) for record in records]
+    numbers = [record.iteration + 1 for record in records]
+    best = records[int(np.argmin(values))].atoms
+    so_far = Line(numbers, list(np.minimum.accumulate(values)), steps=True, name="lowest so far")
+    return [
+        structure_picture(best),
+        chart([so_far], "evaluation", f"{goal.quantity}, {goal.unit}", CHART),
+    ]
 
 
 def result_contents(result: Result) -> Contents:
@@ -259,7 +279,22 @@ def result_contents(result: Result) -> Contents:
         ]
         for k, minimum in enumerate(result.minima)
     ]  # fmt: skip
-    return Contents("Result", [*words, f"in {result.directory}"], facts, columns, rows)
+    pictures = partial(_result_pictures, result)
+    return Contents("Result", [*words, f"in {result.directory}"], facts, columns, rows, pictures)
+
+
+def _result_pictures(result: Result) -> list[str]:
+    """The lowest structure, and the minima in the order of their energies."""
+    minima, best = result.minima, result.lowest
+    if best is None:
+        return [] if result.best is None else [structure_picture(result.best.atoms)]
+    above = [1e3 * (one.value - best.value) for one in minima]
+    unit = "meV/atom" if best.space_group else "meV"
+    dots = Line([k + 1.0 for k in range(len(minima))], above, dots=True)
+    return [
+        structure_picture(best.relaxed.atoms),
+        chart([dots], "minimum", f"above the lowest, {unit}", CHART),
+    ]
 
 
 @dataclass(frozen=True)

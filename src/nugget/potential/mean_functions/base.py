@@ -153,6 +153,11 @@ class SumMeanFunction:
     learns: ClassVar[bool] = True
     parts: tuple[MeanFunction, ...]
 
+    @property
+    def runs_engine(self) -> bool:
+        """Whether a part calls an engine, which takes time."""
+        return any(getattr(part, "runs_engine", False) for part in self.parts)
+
     def fit(self, batch: Batch, energies: Floats) -> SumMeanFunction:
         fitted: list[MeanFunction] = []
         # Parts that learn from data come last and are fitted to the remainder.

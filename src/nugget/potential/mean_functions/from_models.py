@@ -41,6 +41,7 @@ class CalculatorMean(FixedMeanFunction):
     """
 
     name: ClassVar[str] = "calculator"
+    runs_engine: ClassVar[bool] = True
     engine: str
     options: tuple[tuple[str, Any], ...] = ()
 

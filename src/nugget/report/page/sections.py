@@ -1,7 +1,8 @@
 """The sections of a page; each function returns the plain data of one section.
 
 `more` stands for the options of a section, which are omitted if they are empty: `title`, `caption`,
-and those that the function names. NumPy arrays and tuples become lists in the JSON of the page.
+`span` (half, third, or wide for two thirds of the page), and those that the function names. NumPy
+arrays and tuples become lists in the JSON of the page.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ def text(*paragraphs: str, title: str = "") -> Section:
     return _section("text", title=title, paragraphs=list(paragraphs))
 
 
+def remark(text: str) -> Section:
+    """A sentence between the panels."""
+    return _section("remark", text=text)
+
+
 def figures(items: Sequence[tuple[str, str, str]], title: str = "") -> Section:
     """Key figures, each with a label, a value and a note."""
     return _section("figures", title=title, items=[list(one) for one in items])
@@ -47,7 +53,10 @@ def heading(name: str) -> Section:
 
 
 def points(x: str, y: str, error: str | None = None, **more: Any) -> Section:
-    """One mark per row; `error` is a column of standard deviations along y."""
+    """One mark per row; `error` is a column of standard deviations along y.
+
+    `more` is mark; "step" draws short horizontal lines.
+    """
     return _section("points", x=x, y=y, error=error, **more)
 
 
@@ -132,9 +141,10 @@ def film(structures: Sequence[int], **more: Any) -> Section:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "None.", **more: Any
 ) -> Section:
-    """A table; `more` is structures, links, digits and folded.
+    """A table; `more` is structures, thumbnails, links, digits, folded and whole.
 
-    A click on a row shows its structure. `links` are addresses relative to the page. `digits` are
+    A click on a row shows its structure. `thumbnails` are structures drawn in front of the rows.
+    `links` are addresses relative to the page. A `whole` table is as long as its rows. `digits` are
     decimals by column; without them numbers have four significant digits.
     """
     cells = [list(row) for row in rows]

@@ -43,10 +43,16 @@ function formulaText(text) {
     word.replaceAll(/(?<=[A-Za-z])\d+/g, (n) => [...n].map((c) => "₀₁₂₃₄₅₆₇₈₉"[c]).join("")));
 }
 
+// Space groups as they are printed: a bar over the number that follows a minus sign, as in Fm3̅m.
+function spaceGroup(text) {
+  return text.replaceAll(/-([1346])/g, "$1\u0305").replaceAll(/_(\d)/g, (_, n) => "₀₁₂₃₄₅₆₇₈₉"[n]);
+}
+
 // Facts; the letters and numbers of point groups are indices.
 function factLine([label, value]) {
   const dd = label === "point group" && value.length > 1
-    ? el("dd", {}, value[0], el("sub", { text: value.slice(1) })) : el("dd", { text: value });
+    ? el("dd", {}, value[0], el("sub", { text: value.slice(1) }))
+    : el("dd", { text: label === "space group" ? spaceGroup(value) : formulaText(value) });
   return el("div", {}, el("dt", { text: label }), dd);
 }
 

@@ -15,7 +15,7 @@ function turn(axis, angle) {
 
 // Clusters turn their broad side to the reader, slabs are seen from the side and a little above.
 function firstView(frame) {
-  if (frame.pbc.some(Boolean)) return times(turn("x", -1.32), turn("z", -0.32));
+  if (frame.pbc.some(Boolean)) return times(turn("x", frame.pbc.every(Boolean) ? -1.32 : -1.1), turn("z", -0.32));
   return times(times(turn("x", 0.42), turn("y", 0.3)), principalAxes(frame));
 }
 

@@ -32,10 +32,10 @@ function ramp(range, mode) {
   return el("div", { class: "ramp-line quiet" }, el("span", { text: formatNumber(range[0], 3) }), bar, el("span", { text: formatNumber(range[1], 3) }));
 }
 
-// The symbols and colours of a structure's elements.
-function elementKey(frame) {
+// The symbols and colours of the elements of structures.
+function elementKey(...frames) {
   const key = el("div", { class: "ramp-line quiet" });
-  for (const z of new Set(frame.numbers)) {
+  for (const z of new Set(frames.flatMap((frame) => [...frame.numbers]))) {
     const dot = el("span", { class: "dot" });
     dot.style.background = store.elements[z].color;
     key.append(el("span", { class: "entry" }, dot, store.elements[z].symbol));
@@ -55,7 +55,7 @@ function kindKey() {
 
 // Views along axes, without perspective, with images of neighbouring cells; for one or several viewers.
 function viewTools(list, periodic) {
-  const button = (text, title, action) => el("button", { type: "button", text, title, "aria-label": title, onclick: action });
+  const button = (text, title, action) => el("button", { type: "button", text, title, "aria-label": `${text}: ${title}`, onclick: action });
   const axes = ["a", "b", "c"].map((name, k) => button(periodic ? name : "xyz"[k], `View along ${periodic ? name : "xyz"[k]}`, () => {
     for (const viewer of list) viewer.along(k);
   }));
@@ -99,7 +99,7 @@ class Inspector {
       for (const column of Object.values(found.table.columns)) {
         const value = column.values[found.row];
         if (column.shown === false || value === null || value === undefined || value === "") continue;
-        this.facts.append(el("div", {}, el("dt", { text: column.label }), el("dd", { text: `${formatCell(value, column.digits)}${column.unit ? ` ${column.unit}` : ""}` })));
+        this.facts.append(factLine([column.label, `${formatCell(value, column.digits)}${column.unit ? ` ${column.unit}` : ""}`]));
       }
     }
     for (const [label, value] of found ? [] : itemFacts.get(structure) ?? []) {

@@ -44,7 +44,7 @@ function plotTools(plot) {
 
 function axisName(column, name, plot, side) {
   if (column.label) return column.label + (column.unit ? `, ${column.unit}` : "");
-  return { map_x: "first principal component", map_y: "second principal component" }[name] ?? name;
+  return { map_x: "principal component 1", map_y: "principal component 2" }[name] ?? name;
 }
 
 function makeLegend(plot) {
@@ -54,7 +54,8 @@ function makeLegend(plot) {
     const bar = el("span", { class: "ramp" });
     gradientBar(bar);
     const { label, unit, digits } = coloring.column;
-    const fine = Math.abs(coloring.range[1] - coloring.range[0]) < 0.05 ? 4 : 2;
+    const whole = coloring.range.every(Number.isInteger);
+    const fine = whole ? 0 : Math.abs(coloring.range[1] - coloring.range[0]) < 0.05 ? 4 : 2;
     const [low, high] = coloring.range.map((v) => formatNumber(v, Math.min(digits ?? fine, fine)));
     plot.legend.append(el("span", { class: "quiet", text: `${label || coloring.name}${unit ? `, ${unit}` : ""}` }),
       el("span", { class: "quiet", text: low }), bar, el("span", { class: "quiet", text: coloring.cut ? `≥ ${high}` : high }));

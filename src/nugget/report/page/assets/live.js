@@ -5,18 +5,29 @@ const live = { session: "", revision: 0, polls: 0, bytes: 0, wait: PAUSE, ...spe
 
 function takeNews(news) {
   const label = store.frames[store.selected]?.label;
-  const replaced = news.live.session !== live.session; // another search in this directory
+  // Another search in this directory, or a page whose structures are numbered anew.
+  const replaced = news.live.session !== live.session || !news.live.grows;
   Object.assign(live, news.live);
   takeStructures(news.structures, replaced);
   takeData(news.data);
   showBadge(news.badge);
   document.getElementById("subtitle").textContent = news.subtitle;
-  if (replaced) store.selected = null;
+  if (replaced) {
+    const same = store.frames.findIndex((frame) => frame.label === label);
+    store.selected = same < 0 ? null : same;
+  }
   for (const action of refreshers) action();
   news.sections.forEach((part, place) => {
-    if (JSON.stringify(part) !== JSON.stringify(spec.sections[place])) replaceSection(place, part);
+    const changed = JSON.stringify(part) !== JSON.stringify(spec.sections[place]);
+    if (changed || (replaced && showsStructures(part))) replaceSection(place, part);
   });
+  removeSections(news.sections.length);
   if (store.selected === null || store.frames[store.selected]?.label !== label) select(firstStructure());
+  else if (replaced) select(store.selected);
+}
+
+function showsStructures(part) {
+  return ["gallery", "film", "table"].includes(part.kind) || (part.sections ?? []).some(showsStructures);
 }
 
 async function poll() {

@@ -28,6 +28,15 @@ function replaceSection(place, part) {
   disposers = [];
 }
 
+// A later page may have fewer sections.
+function removeSections(count) {
+  for (const { node, disposers: own } of places.splice(count)) {
+    for (const dispose of own) dispose();
+    node.remove();
+  }
+  spec.sections.length = Math.min(spec.sections.length, count);
+}
+
 // What is shown before anything was clicked: the first of a gallery, or the first of all.
 function firstStructure() {
   return spec.sections.find((part) => part.kind === "gallery")?.items[0]?.structure ?? 0;
@@ -41,6 +50,7 @@ function build() {
         el("p", { class: "quiet", id: "subtitle", text: spec.subtitle ?? "" })),
       el("span", { class: "quiet", id: "clock" }), themeButton),
   );
+  document.body.classList.toggle("bare", Boolean(spec.bare));
   readTheme();
   const nav = spec.bare ? null : navigation();
   if (nav) document.body.append(nav);

@@ -14,6 +14,12 @@ function trace(context, shape, x, y, r) {
   }
 }
 
+// A short horizontal line, as long as four fifths of a unit of the axis.
+function drawStep(context, x, y, unit) {
+  context.fillStyle = theme.best;
+  context.fillRect(x - 0.4 * unit, y - 1, 0.8 * unit, 2);
+}
+
 function polygon(context, corners) {
   corners.forEach(([x, y], k) => (k ? context.lineTo(x, y) : context.moveTo(x, y)));
   context.closePath();

@@ -42,7 +42,7 @@ class Plot {
     const main = layer ?? this.part.layers.find((one) => one.kind === "line");
     this.offset = this.lowestOf(this.yAxis.relative, main?.y);
     this.xOffset = this.lowestOf(this.xAxis.relative, main?.x);
-    this.points = [];
+    [this.points, this.mark] = [[], layer?.mark];
     if (layer) {
       const x = this.column(layer.x), y = this.column(layer.y), bar = layer.error ? this.column(layer.error) : [];
       for (let row = 0; row < x.length; row++) {
@@ -143,8 +143,8 @@ class Plot {
     context.font = `12px ${theme.font}`;
     const whole = (axis, list) => (axis.integer ? list.filter(Number.isInteger) : list);
     const yTicks = whole(this.yAxis, ticks(view.y, height / 46, this.yAxis.scale === "log"));
-    const xTicks = whole(this.xAxis, ticks(view.x, width / 90, this.xAxis.scale === "log"));
-    const margin = Math.max(24, ...yTicks.map((v) => context.measureText(tickText(v, yTicks)).width)) + 26;
+    const xTicks = whole(this.xAxis, ticks(view.x, width / (this.xAxis.integer ? 36 : 90), this.xAxis.scale === "log"));
+    const margin = Math.max(24, ...yTicks.map((v) => context.measureText(tickText(v, yTicks, this.yAxis.scale === "log")).width)) + 26;
     this.box = { left: margin, right: width - 10, top: 10, bottom: height - 40 };
     const { left, right, top, bottom } = this.box;
     this.sx = new Scale(view.x, [left, right], this.xAxis.scale === "log");
@@ -176,12 +176,12 @@ class Plot {
       const y = Math.round(this.sy.pixel(value)) + 0.5;
       path(context, [[left, y], [right, y]]);
       context.stroke();
-      context.fillText(tickText(value, yTicks), left - 7, y);
+      context.fillText(tickText(value, yTicks, this.yAxis.scale === "log"), left - 7, y);
     }
     context.textAlign = "center";
     for (const value of xTicks) {
       const x = Math.round(this.sx.pixel(value)) + 0.5;
-      context.fillText(tickText(value, xTicks), x, bottom + 13);
+      context.fillText(tickText(value, xTicks, this.xAxis.scale === "log"), x, bottom + 13);
       path(context, [[x, bottom], [x, bottom + 4]]);
       context.stroke();
     }
@@ -268,6 +268,10 @@ class Plot {
         context.lineWidth = 1.2;
         path(context, [[x, this.sy.held(this.raised(p.y - p.error))[0]], [x, this.sy.held(p.y + p.error)[0]]]);
         context.stroke();
+      }
+      if (this.mark === "step") {
+        drawStep(context, x, y, Math.abs(this.sx.pixel(1) - this.sx.pixel(0)));
+        continue;
       }
       trace(context, off ? (offY && y > this.box.top + 1 ? "down" : offY ? "up" : "diamond") : shape, x, y, r);
       context.globalAlpha = off ? 0.35 : crowd ? 0.62 : 0.85;

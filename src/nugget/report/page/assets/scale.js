@@ -49,8 +49,9 @@ function ticks([low, high], count, log) {
   return found;
 }
 
-function tickText(value, all) {
+function tickText(value, all, log = false) {
   if (!value) return "0";
+  if (log) return formatNumber(value);
   const gap = all.length > 1 ? Math.abs(all[1] - all[0]) : Math.abs(value);
   const size = Math.max(Math.abs(all[0]), Math.abs(all[all.length - 1]));
   if (size >= 1e6 || size < 1e-4) return typeset(value.toExponential(1));

@@ -4,7 +4,7 @@ const makers = {};
 const refreshers = new Set();
 
 function makeSection(part) {
-  const node = el("section", { class: `part of-${part.kind}`, "data-title": part.title || null });
+  const node = el("section", { class: `part of-${part.kind} ${part.span ?? ""}`, "data-title": part.title || null });
   const make = makers[part.kind] ?? (() => el("p", { text: `unknown section ${part.kind}` }));
   if (part.folded) node.append(foldedBody(part, make));
   else {
@@ -22,11 +22,13 @@ function foldedBody(part, make) {
   return details;
 }
 
+makers.remark = (part) => el("p", { text: part.text });
+
 makers.text = (part) => el("div", {}, part.paragraphs.map((text) => el("p", { text })));
 
 // The unit after a number is written small.
 function withUnit(value) {
-  const [, number, unit] = /^([+\-\u2212]?[\d.]+)\s+(.+)$/.exec(value) ?? [];
+  const [, number, unit] = /^([+\-\u2212]?[\d.]+)\s+(\D+)$/.exec(value) ?? [];
   return number ? el("dd", {}, number, " ", el("small", { text: unit })) : el("dd", { text: value });
 }
 
@@ -72,7 +74,8 @@ makers.table = (part) => {
   const order = part.rows.map((_, k) => k);
   const numeric = part.columns.map((_, c) => part.rows.some((row) => typeof row[c] === "number"));
   const body = el("tbody");
-  const fill = () => body.replaceChildren(...order.map((k) => tableRow(part, k, numeric)));
+  const pictures = part.thumbnails?.map((structure) => el("td", { class: "thumbnail" }, thumbnail(structure)));
+  const fill = () => body.replaceChildren(...order.map((k) => tableRow(part, k, numeric, pictures?.[k])));
   const heads = part.columns.map((name, c) => {
     const head = el("th", { scope: "col", class: numeric[c] ? "number" : "" });
     head.append(el("button", { type: "button", text: name, title: "Sort", onclick: () => {
@@ -85,9 +88,19 @@ makers.table = (part) => {
     return head;
   });
   fill();
-  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": part.title || "Table" },
-    el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
+  return el("div", { class: `table-box${part.whole ? " whole" : ""}`, tabindex: 0, role: "region", "aria-label": part.title || "Table" },
+    el("table", {}, el("thead", {}, el("tr", {}, pictures ? el("td", {}) : null, heads)), body));
 };
+
+// A small picture of a structure that does not turn.
+function thumbnail(structure) {
+  if (structure === null || structure === undefined) return null;
+  const viewer = new Viewer({ class: "tiny" });
+  viewer.show(structure);
+  viewer.canvas.removeAttribute("tabindex");
+  viewer.canvas.setAttribute("aria-label", titleOf(structure));
+  return viewer.node;
+}
 
 // All rows of a table of data, for those who would rather read.
 makers.rows = (part) => {
@@ -111,21 +124,22 @@ function compared(a, b) {
   return String(a ?? "").localeCompare(String(b ?? ""));
 }
 
-function tableRow(part, k, numeric) {
+function tableRow(part, k, numeric, picture) {
   const structure = part.structures?.[k] ?? null, link = part.links?.[k];
   const cells = part.rows[k].map((value, c) => {
     const cell = el("td", { class: numeric[c] ? "number" : "" });
-    const text = formatCell(value, part.digits?.[c]);
-    if (c === 0 && structure !== null) cell.append(el("button", { type: "button", class: "link", text, onclick: () => select(structure, part) }));
-    else if (c === 0 && isRelative(link)) cell.append(el("a", { href: link, text }));
+    const typed = part.columns[c] === "space group" ? spaceGroup : formulaText;
+    const text = typed(formatCell(value, part.digits?.[c]));
+    if (c === 0 && isRelative(link)) cell.append(el("a", { href: link, text }));
+    else if (c === 0 && structure !== null) cell.append(el("button", { type: "button", class: "link", text, onclick: () => select(structure, part) }));
     else cell.textContent = text;
     return cell;
   });
-  const row = el("tr", {}, cells);
+  const row = el("tr", {}, picture, cells);
   if (structure !== null) {
     row.classList.add("clickable");
     row.addEventListener("click", (event) => {
-      if (event.target.tagName !== "BUTTON") select(structure, part);
+      if (!["BUTTON", "A"].includes(event.target.tagName)) select(structure, part);
     });
   }
   return row;

@@ -68,7 +68,8 @@ function tableOf(name) {
 // The table and row that tell about a structure.
 function rowOf(structure) {
   for (const [name, table] of Object.entries(store.data)) {
-    if (table.rows.has(structure)) return { name, table, row: table.rows.get(structure) };
+    const told = Object.values(table.columns).some((column) => column.shown !== false);
+    if (told && table.rows.has(structure)) return { name, table, row: table.rows.get(structure) };
   }
   return null;
 }

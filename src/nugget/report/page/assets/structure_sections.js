@@ -14,11 +14,11 @@ makers.gallery = (part) => {
   const color = (mode) => {
     const range = mode === "element" ? null : rangeOf(list, mode);
     for (const card of cards) Object.assign(card.viewer, { mode, range }).redraw();
-    key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
+    key.replaceChildren(mode === "element" ? elementKey(...frames) : ramp(range, mode));
   };
   color("element");
   const tools = el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
-  return el("div", {}, tools, el("div", { class: "gallery" }, cards.map((card) => card.node)));
+  return el("div", {}, tools, el("div", { class: `gallery${cards.length < 4 ? " few" : ""}` }, cards.map((card) => card.node)));
 };
 
 function galleryCard(item) {
@@ -26,7 +26,7 @@ function galleryCard(item) {
   viewer.show(item.structure);
   const facts = el("dl", { class: "facts" }, item.facts.map(factLine));
   const open = el("button", { type: "button", class: "link", text: formulaText(item.title), onclick: () => select(item.structure, viewer) });
-  const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, downloads(() => item.structure));
+  const node = el("article", { class: "structure-card" }, viewer.node, el("h3", {}, open), facts, spec.inspector === false ? downloads(() => item.structure) : null);
   node.classList.toggle("chosen", store.selected === item.structure);
   listen(selectListeners, (structure) => node.classList.toggle("chosen", structure === item.structure));
   itemFacts.set(item.structure, item.facts);

@@ -4,6 +4,7 @@ const viewers = [];
 const sprites = new Map();
 const SPRITE = 96;
 const BALL = 0.68; // size of atoms
+const MANY = 400; // bonds, beyond which they are drawn without shading
 
 // A shaded ball, drawn once for each colour.
 function ballSprite(rgb) {
@@ -222,8 +223,10 @@ class Viewer {
     context.fillText(text ? `${names}: ${text}` : names, 8, 8);
   }
 
-  // Two halves, each with its atom's colour, from the surface of the ball to the middle.
+  // Two halves, each with its atom's colour, from the surface of the ball to the middle. Of many
+  // bonds only the main line is drawn, so that large structures turn smoothly.
   addBond(context, things, i, j, paled) {
+    const strokes = this.bonds.length > MANY ? [[0.3, 0.9]] : [[0.5, 1], [0.22, 0.68], [-0.2, 0.26]];
     for (const [from, to] of [[this.atoms[i], this.atoms[j]], [this.atoms[j], this.atoms[i]]]) {
       const d = [to.x - from.x, to.y - from.y, to.w - from.w], length = Math.hypot(...d);
       const r = BALL * (store.elements[from.z]?.radius ?? 1) ** 0.75;
@@ -233,7 +236,7 @@ class Viewer {
       things.push({ z, draw: () => {
         const rgb = paled(this.colorOf(from), z), w = Math.max(0.17 * this.unit * a[3], 1);
         context.lineCap = "butt";
-        for (const [share, width] of [[0.5, 1], [0.22, 0.68], [-0.2, 0.26]]) {
+        for (const [share, width] of strokes) {
           context.strokeStyle = css(share > 0 ? mixed(rgb, [12, 14, 24], share) : mixed(rgb, [255, 255, 255], -share));
           context.lineWidth = 2 * w * width;
           path(context, [a, b]);
