@@ -152,7 +152,8 @@ class LearningRelaxation(EngineRelaxation):
         self._trial: Floats | None = None  # the next proposal, if it is chosen already
         self._probing = False  # whether it tests a soft mode
         self._newton: QuasiNewton | None = None  # once steps of the surrogate have failed
-        self._fitted: tuple[int, Surrogate | CorrectedSurrogate] | None = None  # with its number of points
+        # The surrogate with its number of points.
+        self._fitted: tuple[int, Surrogate | CorrectedSurrogate] | None = None
         self._choice: Choice | None = None  # of its hyperparameters
 
     def propose(self) -> Atoms:

@@ -335,7 +335,13 @@ class Baseline(Protocol):
 class CorrectedSurrogate:
     """A baseline, plus the process fitted to the differences of the points from it."""
 
-    def __init__(self, features: PairFeatures, points: Sequence[Point], baseline: Baseline) -> None:
+    def __init__(
+        self,
+        features: PairFeatures,
+        points: Sequence[Point],
+        baseline: Baseline,
+        choice: Choice | None = None,
+    ) -> None:
         self.features, self._baseline = features, baseline
         differences = []
         for point in points:
@@ -346,7 +352,8 @@ class CorrectedSurrogate:
                     "another one, or none."
                 )
             differences.append(Point(point.x, point.energy - energy, point.gradient - gradient))
-        self._difference = Surrogate(features, differences)
+        self._difference = Surrogate(features, differences, choice)
+        self.choice = self._difference.choice
 
     def _mean(self, x: Floats) -> tuple[float, Floats]:
         positions = self.features.positions.copy()

@@ -18,7 +18,7 @@ from nugget.onthefly.run_settings import SaddleConfig
 from nugget.onthefly.saddle_run import RESULT, SADDLE, WAYS
 from nugget.onthefly.saddle_surface import NEGATIVE
 from nugget.report.digest import fixed
-from nugget.report.page import Data, Structures, column, page, sections
+from nugget.report.page import Data, Structures, as_html, column, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.verdict import (
     PAPER,
@@ -148,11 +148,11 @@ def _badges(result: dict[str, Any], fmax: float) -> list[Badge]:
     return badges
 
 
-def saddle_page(directory: Path) -> str:
-    """The page of a run of `nugget saddle`, as HTML."""
+def saddle_spec(directory: Path) -> dict[str, Any]:
+    """The page of a run of `nugget saddle`, as plain data."""
     run = read_saddle(directory)
     if run.config.explore:
-        return _ways_page(run)
+        return _ways_spec(run)
     structures = Structures()
     data = _calls_data(run, structures)
     parts = [sections.verdict(saddle_verdict(run).to_dict()), _figures(run)]
@@ -169,11 +169,16 @@ def saddle_page(directory: Path) -> str:
     badge = ("no result yet", "plain")
     if run.result is not None:
         badge = ("converged", "good") if run.result["converged"] else ("not converged", "bad")
-    return page(
+    return page_spec(
         run.start.get_chemical_formula(), parts, structures=structures, data=[data], badge=badge,
         subtitle=f"saddle search with {run.config.engine.name}, {directory}",
         footer=f"nugget {__version__}", inspector=True,
     )  # fmt: skip
+
+
+def saddle_page(directory: Path) -> str:
+    """The page of a run of `nugget saddle`, as HTML."""
+    return as_html(saddle_spec(directory))
 
 
 def _figures(run: SaddleDirectory) -> Section:
@@ -272,7 +277,7 @@ def _calls_data(run: SaddleDirectory, structures: Structures) -> Data:
 # --------------------------------------------------------------------------- ways out
 
 
-def _ways_page(run: SaddleDirectory) -> str:
+def _ways_spec(run: SaddleDirectory) -> dict[str, Any]:
     """The page of `nugget saddle --explore`."""
     structures = Structures()
     result, calls = run.result, len(run.outcomes)
@@ -313,7 +318,7 @@ def _ways_page(run: SaddleDirectory) -> str:
     parts += [sections.side_by_side(_energies(), _forces(run)), sections.rows("calls")]
     settings = run.config.model_dump_json(indent=1)
     parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
-    return page(
+    return page_spec(
         run.start.get_chemical_formula(), parts, structures=structures, data=[data], badge=badge,
         subtitle=f"ways out of a minimum with {run.config.engine.name}, {run.directory}",
         footer=f"nugget {__version__}", inspector=True,
