@@ -104,7 +104,7 @@ def lines(path: Path) -> int:
 
 def test_sizes() -> None:
     """Modules cover one subject: none is over 700 lines, and few are small."""
-    assert len(modules()) <= 270
+    assert len(modules()) <= 300
     assert not {name_of(p): n for p in modules() if (n := lines(p)) > 700}
     small = [
         name_of(p)

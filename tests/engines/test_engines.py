@@ -86,7 +86,7 @@ def test_missing_engine_says_how_to_install():
 def test_names():
     with pytest.raises(NuggetError, match="did you mean 'gfn1-xtb'"):
         get_engine("gfn1-xbt")
-    with pytest.raises(NuggetError, match="choose one of aims, cp2k, emt"):
+    with pytest.raises(NuggetError, match="choose one of aims, ani, chgnet, cp2k, emt"):
         get_engine("zzz")
     assert isinstance(make_calculator("ase.calculators.emt:EMT"), EMT)
     with pytest.raises(NuggetError, match="no function 'nothing'"):

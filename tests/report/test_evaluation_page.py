@@ -41,7 +41,7 @@ def images(number, seed):
 @pytest.fixture(scope="module")
 def found():
     potential = Potential(SOAP(("Cu", "Au"), 4.0), uncertainty=Posterior())
-    potential.fit(images(12, 0), use_stress=False)
+    potential.fit(images(12, 0), use_stress=True)
     test = images(15, 1)
     parts = {kind: components(potential, test, kind) for kind in ("force", "stress")}
     return Evaluation(potential, test, residuals(potential, test), parts, "origin")

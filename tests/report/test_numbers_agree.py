@@ -216,7 +216,6 @@ def test_reaction_path(reaction):
 
 def test_model(cluster, folder):
     images = [a for a in read(cluster.directory / "search.db", ":") if a.calc is not None]
-    images += read(cluster.directory / "minima.extxyz", ":")
     from ase.io import write
 
     place = folder / "model"

@@ -124,8 +124,9 @@ class TrainingDomain:
         margin = max(cover, _spacing(t, batch, seed), _LEAST_MARGIN)
         prior = float(BOND_ENERGY[batch.numbers].mean())
         present = [number[batch.numbers == element] for element in elements]
+        # The lower of two values, so that all environments of a small set are inside.
         quantiles = [
-            np.quantile(own, (FEWEST_NEIGHBOURS, 0.5)) if len(own) else np.zeros(2)
+            np.quantile(own, (FEWEST_NEIGHBOURS, 0.5), method="lower") if len(own) else np.zeros(2)
             for own in present
         ]
         least, usual = np.array(quantiles).reshape(-1, 2).T.copy()

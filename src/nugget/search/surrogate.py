@@ -138,7 +138,7 @@ def _part(kind: str, model: ModelConfig, name: str, options: Mapping[str, Any]) 
     given = {
         option: default
         for part, option, default in PART_OPTIONS.values()
-        if part == kind and option in takes
+        if part == kind and option in takes and (option != "force" or "label" in takes)
     }
     for setting in _SETTINGS.get(kind, ()):
         value = getattr(model, setting)
