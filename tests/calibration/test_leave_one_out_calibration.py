@@ -60,6 +60,7 @@ def shares(error: np.ndarray, std: np.ndarray) -> tuple[float, float]:
     return float(np.mean(np.abs(error) <= std)), float(np.mean(np.abs(error) <= 2 * std))
 
 
+@pytest.mark.slow
 def test_error_bars_hold_for_new_structures(potential: Potential) -> None:
     found = potential.predict(TEST)
     error = found.energy - [a.get_potential_energy() for a in TEST]

@@ -320,6 +320,7 @@ def run_with_a_loss(campaign: Campaign, executor: Executor) -> int:
     return killed[0]
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced(whole: Campaign, base: Config, tmp_path: Path):
     campaign = Campaign.create(base, VARY, 1, tmp_path)
     with make_executor(ExecutionConfig(kind="processes", workers=2)) as executor:
@@ -329,6 +330,7 @@ def test_a_killed_process_is_replaced(whole: Campaign, base: Config, tmp_path: P
     assert_same(whole, campaign)
 
 
+@pytest.mark.slow
 def test_a_dask_worker_is_killed(whole: Campaign, base: Config, tmp_path: Path):
     """A real cluster of two processes; one dies in the middle of a search."""
     distributed = pytest.importorskip("distributed")

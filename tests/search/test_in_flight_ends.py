@@ -148,6 +148,7 @@ def test_failures_among_several(tmp_path: Path) -> None:
     assert_whole(tmp_path / "run", 12)
 
 
+@pytest.mark.slow
 def test_an_engine_that_lies_does_not_mislead(tmp_path: Path) -> None:
     """False energies, wrong shapes, NaN, deaths and hangs: each is recorded for what it was."""
     better: dict[str, Any] = {
