@@ -10,7 +10,7 @@ from doc_pages import KINDS, ROOT, Block, blocks, pages, run
 
 # Pages that take more than some seconds: `make test-slow`.
 SLOW_FOLDERS = ("tutorials", "how-to", "examples", "paper", "python")
-SLOW_PAGES = ("get_started.md", "index.md")
+SLOW_PAGES = ("get_started.md", "index.md", "pages.md")
 REASONS = ("needs ", "takes ", "is ")
 PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
 
