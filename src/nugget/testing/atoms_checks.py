@@ -315,6 +315,7 @@ def _check_on(generator: Generator, problem: System, seed: int) -> int:
             require(bool(first.reason), "A failure gives its reason.")
             continue
         made += 1
+        require(isinstance(again, Atoms), "The same random numbers give the same result.")
         assert isinstance(again, Atoms)
         same(again.positions, first.positions, "The same random numbers give the same structure.")
         fault = problem.fault(first)
