@@ -31,13 +31,15 @@ def one(atoms: Atoms, baseline: str) -> dict:
     """Search from one start with HF/3-21G; seconds of the engine and of the rest."""
     spin = int(atoms.info["multiplicity"])
     calculator, spent = PySCF("hf", "3-21g", multiplicity=spin), [0.0]
+    failures: list[str] = []
 
     def engine(structure: Atoms) -> Atoms | None:
         begin = time.perf_counter()
         structure.calc = calculator
         try:
             results = {"energy": structure.get_potential_energy(), "forces": structure.get_forces()}
-        except Exception:
+        except Exception as error:  # any failure of the engine is one of the search's results
+            failures.append(f"{type(error).__name__}: {error}")
             return None
         finally:
             spent[0] += time.perf_counter() - begin
@@ -51,6 +53,7 @@ def one(atoms: Atoms, baseline: str) -> dict:
     bare.info = {}
     result = find_saddle(bare, engine, config)
     report = report_of(result)
+    report["engine_failures"] = failures
     report["engine_seconds"] = spent[0] / result.calls
     report["own_seconds"] = (time.perf_counter() - begin - spent[0]) / result.calls
     return report

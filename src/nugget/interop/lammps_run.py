@@ -187,12 +187,12 @@ class LammpsRun:
     def resume(cls, directory: Path, screen: bool = False, **changes: Any) -> LammpsRun:
         """Continue from the last restart file; `changes` replace settings unless None."""
         try:
-            data = read_sealed(directory / SETTINGS, "start the run anew")
+            data = read_sealed(directory / SETTINGS, "start the run again")
         except FileNotFoundError:
             raise NuggetError(f"{directory} contains no run of `nugget lammps`.") from None
         files = sorted(directory.glob(f"{RESTART}*"), key=lambda path: path.stat().st_mtime)
         if not files:
-            raise NuggetError(f"{directory} has no restart file: start the run anew.")
+            raise NuggetError(f"{directory} has no restart file: start the run again.")
         given = {name: value for name, value in changes.items() if value is not None}
         config = LammpsConfig.model_validate({**data["settings"], **given})
         species = tuple(data["species"])

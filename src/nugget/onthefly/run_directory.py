@@ -45,7 +45,7 @@ MODEL = "learned.model"
 def read_run(directory: Path, kind: str) -> tuple[dict[str, Any], list[Atoms]]:
     """Settings and structures of a run."""
     try:
-        data = read_sealed(directory / RUN, "start the run anew")
+        data = read_sealed(directory / RUN, "start the run again")
     except FileNotFoundError:
         raise NuggetError(f"{directory} contains no run: there is no {RUN}.") from None
     if data.get("kind") != kind:
@@ -114,7 +114,7 @@ class DirectoryRun(Generic[ConfigT]):
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
     """The last checkpoint, or None if there is none yet."""
     try:
-        return read_sealed(path, "start the run anew")
+        return read_sealed(path, "start the run again")
     except FileNotFoundError:
         return None
 
@@ -126,7 +126,7 @@ class Appended:
         self._path = path
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size < offset:
-                raise NuggetError(f"{path} is shorter than it was; start the run anew.")
+                raise NuggetError(f"{path} is shorter than it was; start the run again.")
             file.truncate(offset)
 
     def write(self, text: str) -> None:

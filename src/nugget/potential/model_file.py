@@ -283,10 +283,14 @@ def _damage_named(path: Path) -> Iterator[None]:
             raise
         raise NuggetError(f"{path}: {error}") from error
     except Damaged as error:
-        raise NuggetError(f"{path} is damaged: {error}; copy it again or fit anew.") from error
+        raise NuggetError(
+            f"{path} is damaged: {error}; copy it again or fit the model again."
+        ) from error
     except Exception as error:  # parts of other packages may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise NuggetError(f"{path} is damaged ({reason}); copy it again or fit anew.") from error
+        raise NuggetError(
+            f"{path} is damaged ({reason}); copy it again or fit the model again."
+        ) from error
 
 
 def _check_version(path: Path, header: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def kind_of(directory: Path) -> Kind:
     if (directory / CAMPAIGN).exists():
         return "campaign"
     if (directory / RUN).exists():
-        kind = read_sealed(directory / RUN, "start the run anew").get("kind")
+        kind = read_sealed(directory / RUN, "start the run again").get("kind")
         if kind in SPECS:
             return cast(Kind, kind)
         raise NuggetError(f"{directory / RUN} is of an unknown kind: {kind}.")

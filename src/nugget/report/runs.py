@@ -239,7 +239,7 @@ def _campaign(place: Path, name: str) -> dict[str, Any]:
 
 
 def _on_the_fly(place: Path, name: str) -> dict[str, Any]:
-    data = read_sealed(place / run_directory.RUN, "start the run anew")
+    data = read_sealed(place / run_directory.RUN, "start the run again")
     kind = str(data.get("kind"))
     outcomes = run_directory.read_outcomes(place / run_directory.CALLS)
     rows = [

@@ -135,6 +135,7 @@ def _part(kind: str, model: ModelConfig, name: str, options: Mapping[str, Any]) 
     name = registered_name(kind, name)
     factory = registry.find(kind, name)
     takes = inspect.signature(factory).parameters
+    # `force` is a noise level of ensembles, which take `label` as well; elsewhere it is a factor.
     given = {
         option: default
         for part, option, default in PART_OPTIONS.values()

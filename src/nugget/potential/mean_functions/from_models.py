@@ -142,7 +142,7 @@ class ModelMean(FixedMeanFunction):
         if self.sha256 and Path(self.file).is_file() and file_hash(Path(self.file)) != self.sha256:
             raise NuggetError(
                 f"The mean function {self.file} is another file than the one that the model was "
-                "fitted with; bring that file back, or fit the model anew."
+                "fitted with; bring that file back, or fit the model again."
             )
         return load_model(self.file, trust_code).state
 
