@@ -211,7 +211,8 @@ def auto(
     best = _best(trials)
     second_moment = _second_moment(sample, use_forces) if cohesion else None
     if second_moment is not None:
-        longer = SumMeanFunction((mean, second_moment))
+        parts = mean.parts if isinstance(mean, SumMeanFunction) else (mean,)
+        longer = SumMeanFunction((*parts, second_moment))
         name = f"{best}, second moment"
         recipes[name] = recipes[best]
         attempt(name, longer)

@@ -157,7 +157,9 @@ class TrainingDomain:
 
     @cached_property
     def _references(self) -> References:
-        points = np.ascontiguousarray(self.references.T)
+        element = np.repeat(np.arange(len(self.elements)), np.diff(self.starts))
+        order = np.lexsort((self.references[:, 0], element))
+        points = np.ascontiguousarray(self.references[order].T)
         missing = self.missing * BOND_ENERGY[self.elements] / np.maximum(self.usual, 1.0)
         return References(
             self.starts, points, float(self.margin), float(self.near), self.least, missing

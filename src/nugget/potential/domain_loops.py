@@ -30,15 +30,19 @@ FULL, FULL_AT_MOST = 2.0 / 3.0, 0.95
 # Missing neighbours below which σ_out grows with their square, and number at which it saturates.
 FEW_MISSING, MANY_MISSING = 0.2, 4.0
 
-# References that are compared together; most atoms are inside after a few of these blocks.
-_BLOCK = 32
+# References that are compared together, those of the nearest first density first; most atoms are
+# inside after a few of these blocks.
+_BLOCK = 16
+
+# References farther than the nearest one by this many temperatures do not count.
+_RANGE = 30.0
 
 # Temperature of the soft minimum over references, in units of margin², and the smallest one.
 SOFTNESS, SOFTEST = 0.05, 1e-6
 
 
 class References(NamedTuple):
-    """Reference environments, ordered by element."""
+    """Reference environments, ordered by element and then by the first density."""
 
     starts: Ints  # (S + 1,) first reference of each element
     points: Floats  # (c, R) logarithms of densities
@@ -157,13 +161,25 @@ def shares_of_std(
         # The weighted mean exceeds the minimum by at most τ·log(number of references).
         limit = inside - tau * np.log(last - first)
         best = np.inf
-        for start in range(first, last, _BLOCK):
-            end = min(start + _BLOCK, last)
+        row = points[0]
+        left = first + np.searchsorted(row[first:last], t[0])
+        right = left
+        while left > first or right < last:
+            below = t[0] - row[left - 1] if left > first else np.inf
+            above = row[right] - t[0] if right < last else np.inf
+            gap = min(below, above)
+            if gap * gap > best + _RANGE * tau:
+                break  # all others are farther, too
+            if below < above:
+                start, end = max(left - _BLOCK, first), left
+                left = start
+            else:
+                start, end = right, min(right + _BLOCK, last)
+                right = end
             squares[start:end] = 0.0
             for k in range(c):  # one density after the other, so that LLVM can vectorise
-                value, row = t[k], points[k]
                 for m in range(start, end):
-                    d = value - row[m]
+                    d = t[k] - points[k, m]
                     squares[m] += d * d
             for m in range(start, end):
                 if squares[m] < best:
@@ -173,8 +189,8 @@ def shares_of_std(
         if best <= limit:
             continue
         total = mean = up = 0.0
-        for m in range(first, last):
-            if squares[m] - best < 30.0 * tau:
+        for m in range(left, right):
+            if squares[m] - best < _RANGE * tau:
                 w = np.exp((best - squares[m]) / tau)
                 total += w
                 mean += w * squares[m]
@@ -187,8 +203,8 @@ def shares_of_std(
             continue
         by_square[:] = 0.0
         by_up[:] = 0.0
-        for m in range(first, last):
-            if squares[m] - best < 30.0 * tau:
+        for m in range(left, right):
+            if squares[m] - best < _RANGE * tau:
                 w = 2.0 * np.exp((best - squares[m]) / tau) / total
                 own = 0.0
                 for k in range(c):

@@ -170,7 +170,7 @@ class SecondMoment(FixedMeanFunction):
     cutoff: float = 6.0
 
     # Error where there are no data, in units of that of a constant energy per element.
-    relative_error: ClassVar[float] = 0.4
+    relative_error: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
         plain = tuple((str(a), str(b), *map(float, numbers)) for a, b, *numbers in self.pairs)
