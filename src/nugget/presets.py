@@ -47,7 +47,7 @@ _WIDTHS = (0.7, 0.5)
 # much the score of leave-one-out errors may be worse with it, since its value lies outside of the
 # training set.
 _COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
-_UNEXPLAINED, _WORSE = 0.5, 0.05
+_UNEXPLAINED, _WORSE = 0.5, 0.15
 
 # Mean number of neighbours up to which a second, long range is affordable.
 _NEIGHBOURS = 80
