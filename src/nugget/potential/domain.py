@@ -12,18 +12,19 @@ the distance of t(i) from the nearest of some hundred reference environments of 
 (a soft minimum, so that gradients are continuous), beyond the margin m that environments of the
 training set need themselves when their structure is omitted. Then
 
-σ_out = Σ_i [s c E_i g(D_i) + a n(D_i) + b E_i u(Z_i)/Z],
-g = D₊² + D₋²/(1 + D₋),  n = D²/[(m + D)(1 + D/0.3)],  u = x²/[(x + 0.2)(1 + x/4)],
+σ_out = Σ_i [c E_i g(D_i) + a n(D_i) + b E_i u(Z_i)/Z],
+g = D₊² + s D₋²/(1 + D₋),  n = D²/[(m + D)(1 + D/0.3)],  u = x²/[(x + 0.2)(1 + x/4)],
 x = (Z_min − Z_i)₊,
 
 with the parts D₊ and D₋ towards higher and lower density, the cohesive energy E_i of the element,
-c = 0.2, the relative error s of the mean function (1 for constant energies per element), and
-amplitudes a and b from leave-shells-out (`leave_shells_out`). Z_i counts neighbours
-within 1.2 usual bond lengths fully and within 1.8 in part. Z_min and Z are the 2 % quantile and the
-median of the training set. The last term stands for missing neighbours: thermal motion hides them
-in D, and training sets of crystals contain none. The errors of atoms add up linearly, so that σ per
-atom of a crystal does not depend on the choice of the cell. σ_p, the error of the mean function
-where the kernel vanishes, is raised to s times the mean cohesive energy.
+c = 0.2, the relative error s of the mean function (1 for constant energies per element; towards
+higher density, extrapolated repulsion is no more reliable than a constant), and amplitudes a and b
+from leave-shells-out (`leave_shells_out`). Z_i counts neighbours within 1.2 usual bond lengths
+fully and within 1.8 in part. Z_min and Z are the 2 % quantile and the median of the training set.
+The last term stands for missing neighbours: thermal motion hides them in D, and training sets of
+crystals contain none. The errors of atoms add up linearly, so that σ per atom of a crystal does not
+depend on the choice of the cell. σ_p, the error of the mean function where the kernel vanishes, is
+raised to s times the mean cohesive energy.
 """
 
 from __future__ import annotations
@@ -162,8 +163,9 @@ class TrainingDomain:
         points = np.ascontiguousarray(self.references[order].T)
         missing = self.missing * BOND_ENERGY[self.elements] / np.maximum(self.usual, 1.0)
         return References(
-            self.starts, points, float(self.margin), float(self.near), self.least, missing
-        )
+            self.starts, points, float(self.margin), float(self.near), self.least, missing,
+            float(self.scale),
+        )  # fmt: skip
 
     @cached_property
     def _index(self) -> Ints:
@@ -177,7 +179,7 @@ class TrainingDomain:
         rho, number = _densities(
             batch, index, radii, pairs, self.cutoff, self.bond, len(self.elements)
         )
-        weight = self.scale * AMPLITUDE * BOND_ENERGY[batch.numbers]
+        weight = AMPLITUDE * BOND_ENERGY[batch.numbers]
         share, slope, by_number, distance, near, missing = shares_of_std(
             rho, number, index, weight, self._references
         )

@@ -50,6 +50,7 @@ class References(NamedTuple):
     near: float  # eV
     least: Floats  # (S,) coordination below which neighbours are missing
     missing: Floats  # (S,) σ_out of one missing neighbour, eV
+    scale: float  # s
 
 
 @njit(inline="always")
@@ -130,7 +131,7 @@ def shares_of_std(
     """Share of each atom in σ_out (N,), its derivatives by ρ (N, c) and coordination (N,), D (N,),
     n(D) (N,) and u (N,).
 
-    The share is w·g(D₊, D₋) + a·n(D) + b·u. D² is the mean of the squared distances to the
+    The share is w·[D₊² + s·D₋²/(1 + D₋)] + a·n(D) + b·u. D² is the mean of the squared distances to the
     references, weighted by exp(−d²/τ), minus margin²; D₊ and D₋ are its parts towards higher and
     lower density. u is a function of the number of missing neighbours.
     """
@@ -220,9 +221,12 @@ def shares_of_std(
         dist = np.sqrt(mean - inside)
         distance[a] = dist
         near[a] = dist * dist / ((margin + dist) * (1.0 + dist / NEAR_RANGE))
-        share[a] += weight[a] * (up * part + root * root / (1.0 + root)) + references.near * near[a]
+        share[a] += (
+            weight[a] * (up * part + references.scale * root * root / (1.0 + root))
+            + references.near * near[a]
+        )
         rate = (2.0 / dist - 1.0 / (margin + dist) - 1.0 / (NEAR_RANGE + dist)) / (2.0 * dist)
-        h = (1.0 + 0.5 * root) / ((1.0 + root) * (1.0 + root))
+        h = references.scale * (1.0 + 0.5 * root) / ((1.0 + root) * (1.0 + root))
         on_up = weight[a] * part * (1.0 - h)
         on_square = weight[a] * (up * more + h * (part + down * more))
         on_square += references.near * near[a] * rate
