@@ -131,7 +131,7 @@ def shares_of_std(
     """Share of each atom in σ_out (N,), its derivatives by ρ (N, c) and coordination (N,), D (N,),
     n(D) (N,) and u (N,).
 
-    The share is w·[D₊² + s·D₋²/(1 + D₋)] + a·n(D) + b·u. D² is the mean of the squared distances to the
+    The share is w·[D₊² + s·D₋²/(1 + D₋)] + a·n(D) + b·u. D² is the mean of squared distances to the
     references, weighted by exp(−d²/τ), minus margin²; D₊ and D₋ are its parts towards higher and
     lower density. u is a function of the number of missing neighbours.
     """
