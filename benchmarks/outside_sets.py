@@ -295,7 +295,8 @@ def gold_clusters(data: Path) -> Sets:
 
 
 #: Sets by name. The constants of the training domain were chosen on Li, Cu and EMT Cu-Al, those of
-#: missing neighbours on Cu, Ni, EMT Cu-Al, silver and Cu-Au.
+#: missing neighbours on Cu, Ni, EMT Cu-Al, silver and Cu-Au, and the relative error of the
+#: second-moment mean function on Ni, Cu, EMT Ni-Pt and (towards high density) EMT silver.
 SETS: dict[str, Callable[[Path], Sets]] = {
     "Li": partial(zuo, "Li"),
     "Cu": partial(zuo, "Cu"),
@@ -305,6 +306,10 @@ SETS: dict[str, Callable[[Path], Sets]] = {
     "Tersoff Si": tersoff_silicon,
     "EMT Pd": partial(emt_crystals, ("Pd",), 2911),
     "EMT Ni-Pt": partial(emt_crystals, ("Ni", "Pt"), 2912),
+    "EMT Ag": partial(emt_crystals, ("Ag",), 4101),
+    "EMT Au-Pd": partial(emt_crystals, ("Au", "Pd"), 4102),
+    "EMT Al": partial(emt_crystals, ("Al",), 4201),
+    "EMT Cu-Pt": partial(emt_crystals, ("Cu", "Pt"), 4202),
 }
 
-TUNING = ("Li", "Cu", "Ni", "EMT Cu-Al")
+TUNING = ("Li", "Cu", "Ni", "EMT Cu-Al", "EMT Ni-Pt", "EMT Ag", "EMT Pd", "EMT Au-Pd")

@@ -1,7 +1,8 @@
 """Presets: potentials with tested settings, by name (see docs/evidence/accuracy.md).
 
-`auto` compares several ranges by their leave-one-out errors on a sample of the structures;
-`Potential.fit(choose_noise=True)` chooses the noise levels in the same way. The length scale of a
+`auto` compares several ranges by their leave-one-out errors on a sample of the structures, and
+decides in the same way whether a second-moment mean function is used;
+`Potential.fit(choose_noise=True)` chooses the noise levels. The length scale of a
 kernel is a multiple of the median distance between environments. It is measured on `images`, if
 they are given; otherwise the value for gold clusters is used.
 """
@@ -23,9 +24,10 @@ from nugget.gp.inducing import PivotedCholesky
 from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.potential.builder import ModelSettings, PartSettings
-from nugget.potential.mean_functions.base import MeanFunction
-from nugget.potential.potential import Potential
-from nugget.potential.training import Noise, TrainingData
+from nugget.potential.mean_functions.base import MeanFunction, SumMeanFunction, as_mean_function
+from nugget.potential.mean_functions.second_moment import SecondMoment
+from nugget.potential.potential import DEFAULT_MEAN, Potential
+from nugget.potential.training import Noise, Training, TrainingData
 from nugget.structures.batch import as_batch
 from nugget.structures.neighbours import find_pairs
 
@@ -39,6 +41,13 @@ _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
 
 # Narrower widths of SOAP's Gaussians that `auto` tries in turn, Å, until one is no better.
 _WIDTHS = (0.7, 0.5)
+
+# The second-moment mean function: structures and atoms it is fitted to, and the largest number of
+# elements; the largest share of the rms force that it may leave on other structures, and by how
+# much the score of leave-one-out errors may be worse with it, since its value lies outside of the
+# training set.
+_COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
+_UNEXPLAINED, _WORSE = 0.5, 0.15
 
 # Mean number of neighbours up to which a second, long range is affordable.
 _NEIGHBOURS = 80
@@ -153,6 +162,7 @@ def auto(
     data: TrainingData | None = None,
     tell: Tell | None = None,
     mean_function: MeanFunction | None = None,
+    cohesion: bool = True,
 ) -> Potential:
     """The range with the smallest leave-one-out errors, each range with its best noise levels.
 
@@ -162,19 +172,23 @@ def auto(
     shortest range is the best, environments are too large, or `single` is set. `data` is the
     training set of the images, if it is available. `tell` is called with the name of each range.
     `Potential.choices` records the result.
+
+    With `cohesion`, a second-moment mean function is added to `mean_function` if it explains the
+    forces and does not increase the errors.
     """
     if images is None:
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
     sample = _sample(images, seed)
     trials: dict[str, NoiseTrial] = {}
     recipes = dict(CANDIDATES)
+    mean = as_mean_function(DEFAULT_MEAN) if mean_function is None else mean_function
 
-    def attempt(name: str) -> None:
+    def attempt(name: str, mean: MeanFunction = mean) -> None:
         if tell is not None:
             tell(name)
         small = recipes[name].potential(species, sample)
         small.inducing, small.domain = PivotedCholesky(recipes[name].tol, _POINTS), False
-        small.prior = small.prior if mean_function is None else mean_function
+        small.prior = mean
         fitted = small.fit(sample, use_forces, calibrate=None).fitted
         trials[name] = NoiseSearch(fitted.regression).best()
 
@@ -195,7 +209,17 @@ def auto(
         if _best(trials) != narrow:
             break
     best = _best(trials)
+    second_moment = _second_moment(sample, use_forces) if cohesion else None
+    if second_moment is not None:
+        parts = mean.parts if isinstance(mean, SumMeanFunction) else (mean,)
+        longer = SumMeanFunction((*parts, second_moment))
+        name = f"{best}, second moment"
+        recipes[name] = recipes[best]
+        attempt(name, longer)
+        if trials[name].score < trials[best].score + _WORSE:
+            best, mean = name, longer
     potential = recipes[best].potential(species, images if data is None else data)
+    potential.prior = mean
     factors = float(trials[best].energy), float(trials[best].force)
     potential.noise_levels = potential.noise_levels.scaled(*factors)
     potential.choices = {
@@ -204,6 +228,26 @@ def auto(
         "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in trials.items()},
     }
     return potential
+
+
+def _second_moment(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment | None:
+    """A second-moment mean function fitted to some structures, if it explains the others."""
+    if use_forces is False or len({symbol for a in sample for symbol in set(a.symbols)}) > (
+        _COHESION_ELEMENTS
+    ):
+        return None
+    labelled = [a for a in sample if a.calc is not None and "forces" in a.calc.results]
+    # The sample is in the order of the file, so every other structure is of every kind.
+    own = labelled[:: max(2, -(-len(labelled) // _COHESION_STRUCTURES))]
+    sizes = np.cumsum([len(a) for a in own])
+    own = own[: max(int(np.searchsorted(sizes, _COHESION_ATOMS)), 1)]
+    chosen = {id(a) for a in own}
+    others = [a for a in labelled if id(a) not in chosen]
+    if not own or not others:
+        return None
+    fitted = SecondMoment.fitted_to(Training.read(own, True, False))
+    unexplained = fitted.unexplained(Training.read(others, True, False))
+    return fitted if unexplained < _UNEXPLAINED else None
 
 
 def _affordable(recipe: Recipe, images: Sequence[Atoms]) -> bool:

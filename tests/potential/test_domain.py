@@ -27,6 +27,12 @@ from nugget.potential.design import label_rows
 from nugget.potential.domain import TrainingDomain
 from nugget.potential.evaluate import value_and_grad
 from nugget.potential.fitted import environment_points
+from nugget.potential.mean_functions.base import (
+    SpeciesEnergies,
+    SumMeanFunction,
+    relative_error,
+)
+from nugget.potential.mean_functions.second_moment import SecondMoment
 from nugget.potential.mean_functions.zbl import ZBL
 from nugget.potential.training import TrainingData
 from nugget.presets import balanced, length_scale
@@ -250,6 +256,21 @@ def test_domain_of_identical_environments():
     assert 0.0 < domain.evaluate(moved).outside[0] < 1.0
     other = as_batch([bulk("Au", "fcc", a=4.1)])
     assert domain.evaluate(other).outside[0] > 0.9  # an element without references
+
+
+def test_far_terms_scale_with_the_error_of_the_mean_function():
+    batch = as_batch([bulk("Cu", "fcc", a=3.6)])
+    domains = [TrainingDomain.fit(batch, 5.0, scale=s).with_amplitudes(0.0, 0.0) for s in (1, 0.4)]
+    for a, factor in ((3.9, 0.4), (3.3, 1.0)):
+        moved = as_batch([bulk("Cu", "fcc", a=a)])
+        one, other = (domain.evaluate(moved) for domain in domains)
+        assert other.std[0] == pytest.approx(factor * one.std[0])
+        strains = factor * one.derivatives[1]
+        np.testing.assert_allclose(other.derivatives[1], strains, atol=1e-12)
+    assert domains[1].prior == pytest.approx(0.4 * domains[0].prior)
+    parts = (SpeciesEnergies(), SecondMoment())
+    assert relative_error(SumMeanFunction(parts)) == SecondMoment.relative_error
+    assert relative_error(SpeciesEnergies()) == 1.0
 
 
 def test_prior_level_is_at_least_the_bond_energy(alloys):

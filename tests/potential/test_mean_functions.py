@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.build import bulk
 from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 from example_structures import SYSTEMS, alloy_slab, gold_cluster
 
 from nugget.errors import NuggetError
@@ -16,12 +18,15 @@ from nugget.potential.mean_functions.base import (
 )
 from nugget.potential.mean_functions.from_models import CalculatorMean
 from nugget.potential.mean_functions.pair_terms import PairWell, Repulsion
+from nugget.potential.mean_functions.second_moment import SecondMoment
+from nugget.potential.training import Training
 from nugget.structures.batch import as_batch
 
 PRIORS: list[MeanFunction] = [
     Repulsion(reach=1.2),
     PairWell(),
     SumMeanFunction((Repulsion(reach=1.3), PairWell(depth=0.2))),
+    SecondMoment((("Au", "Au", 0.2, 1.8, 10.2, 4.0, 2.9),), cutoff=6.3),
 ]
 
 
@@ -111,3 +116,67 @@ def test_sum_fits_what_is_left_over() -> None:
 )
 def test_settings_come_back(prior: MeanFunction) -> None:
     assert mean_function_from_settings(mean_function_settings(prior)) == prior
+
+
+# A and ξ (eV), p and q of F. Cleri and V. Rosato, Phys. Rev. B 48, 22 (1993), table II.
+CLERI_ROSATO = {
+    "Cu": (0.0855, 1.224, 10.960, 2.278, 3.615, 3.544),
+    "Au": (0.2061, 1.790, 10.229, 4.036, 4.079, 3.779),
+}
+
+
+@pytest.mark.parametrize("symbol", CLERI_ROSATO)
+def test_second_moment_has_the_published_cohesive_energies(symbol: str) -> None:
+    """Up to the fifth shell, as published; the end of the range is farther away."""
+    *numbers, a, cohesive = CLERI_ROSATO[symbol]
+    mean = SecondMoment(((symbol, symbol, *numbers, a / np.sqrt(2.0)),), cutoff=3.0 * a)
+    assert total(mean, bulk(symbol, "fcc", a=a)) == pytest.approx(-cohesive, rel=0.005)
+    energies = [total(mean, bulk(symbol, "fcc", a=x * a)) for x in (0.98, 1.0, 1.02)]
+    assert energies[1] < min(energies[0], energies[2])
+
+
+def test_second_moment_is_its_formula() -> None:
+    """Two different atoms within the part of the range where f_c is 1, and lone atoms."""
+    mean = SecondMoment((("Au", "Cu", 0.3, 1.5, 9.0, 2.5, 2.7),), cutoff=6.0)
+    r = 2.4
+    dimer = Atoms("CuAu", positions=[[0, 0, 0], [0, r, 0]])
+    x = r / 2.7 - 1.0
+    # The root of the square is finite at zero, which changes energies by √1e-6 eV at most.
+    expected = 2.0 * (0.3 * np.exp(-9.0 * x) - 1.5 * np.exp(-2.5 * x))
+    assert total(mean, dimer) == pytest.approx(expected, abs=2.1e-3)
+    assert total(mean, Atoms("Cu")) == 0.0
+    assert total(SecondMoment(), Atoms("CO", positions=[[0, 0, 0], [7, 0, 0]])) == 0.0
+
+
+def test_second_moment_keeps_cells_and_elements_apart() -> None:
+    cell = bulk("Cu", "fcc", a=3.6, cubic=True)
+    mean = SecondMoment()
+    assert total(mean, cell * (2, 1, 3)) == pytest.approx(6.0 * total(mean, cell))
+    assert total(mean, bulk("Au", "fcc", a=4.08)) < total(mean, bulk("Ag", "fcc", a=4.08)) < -2.0
+
+
+def second_moment_data(number: int, seed: int) -> list[Atoms]:
+    """Cells with labels of a second-moment potential that is not the universal one."""
+    truth = SecondMoment((("Cu", "Cu", 0.12, 1.4, 9.5, 2.4, 2.58),), cutoff=5.2)
+    rng = np.random.default_rng(seed)
+    images = []
+    for _ in range(number):
+        atoms = bulk("Cu", "fcc", a=3.6 * rng.uniform(0.96, 1.04), cubic=True) * (2, 1, 1)
+        atoms.positions += rng.normal(0.0, 0.12, atoms.positions.shape)
+        values = truth.evaluate(as_batch(atoms))
+        energy = float(values.energies.sum()) - 7.0 * len(atoms)
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=-values.gradient)
+        images.append(atoms)
+    return images
+
+
+def test_second_moment_is_fitted_to_forces() -> None:
+    """The fit describes other structures of the same potential, and compressed ones."""
+    mean = SecondMoment.fitted_to(Training.read(second_moment_data(12, 0), True, False))
+    others = Training.read(second_moment_data(6, 1), True, False)
+    assert mean.unexplained(others) < 0.1
+    assert SecondMoment().unexplained(others) > 0.15
+    squeezed, relaxed = bulk("Cu", "fcc", a=0.85 * 3.6), bulk("Cu", "fcc", a=3.6)
+    truth = SecondMoment((("Cu", "Cu", 0.12, 1.4, 9.5, 2.4, 2.58),), cutoff=5.2)
+    wanted = total(truth, squeezed) - total(truth, relaxed)
+    assert total(mean, squeezed) - total(mean, relaxed) == pytest.approx(wanted, rel=0.3)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from nugget import SOAP, NuggetError
+from nugget import SOAP, NuggetError, Potential
+from nugget.potential.mean_functions.second_moment import SecondMoment
 from nugget.presets import CANDIDATES, PRESETS, length_scale
 
 
@@ -93,3 +95,45 @@ def test_auto_needs_images() -> None:
 def test_more_elements_have_a_smaller_basis() -> None:
     features = [PRESETS["balanced"](s).descriptor.n_features for s in (["Au"], ["Au", "Cu", "Ag"])]
     assert features[1] < 3 * features[0]
+
+
+def _crystals(seed: int, count: int) -> list[Atoms]:
+    rng = np.random.default_rng(seed)
+    images = []
+    for _ in range(count):
+        atoms = bulk("Cu", "fcc", a=3.6 * rng.uniform(0.97, 1.03), cubic=True) * (2, 1, 1)
+        atoms.positions += rng.normal(0.0, 0.1, atoms.positions.shape)
+        images.append(atoms)
+    return _labelled(images)
+
+
+def _uses_second_moment(potential: Potential) -> bool:
+    return any(isinstance(part, SecondMoment) for part in potential.prior.parts)
+
+
+def test_auto_adds_a_second_moment_mean_function_where_it_explains_forces() -> None:
+    """A model of a crystal then describes compressed and expanded cells."""
+    images = _crystals(0, 14)
+    potential = PRESETS["auto"](["Cu"], images)
+    assert _uses_second_moment(potential)
+    assert potential.choices["range"].endswith("second moment")
+    plain = PRESETS["auto"](["Cu"], images, cohesion=False)
+    assert not _uses_second_moment(plain)
+    assert not _uses_second_moment(PRESETS["auto"](["Cu"], images, use_forces=False))
+    far = _labelled([bulk("Cu", "fcc", a=x * 3.6, cubic=True) for x in (0.85, 0.92, 1.1, 1.2)])
+    wanted = np.array([atoms.get_potential_energy() for atoms in far])
+    errors = [
+        np.abs(one.fit(images).predict(far).energy - wanted).mean() for one in (potential, plain)
+    ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_auto_adds_no_second_moment_where_it_explains_little() -> None:
+    """Random forces."""
+    images = _clusters("Au6", 12)
+    rng = np.random.default_rng(1)
+    for atoms in images:
+        forces = rng.normal(size=(6, 3))
+        forces -= forces.mean(axis=0)
+        atoms.calc = SinglePointCalculator(atoms, energy=float(rng.normal()), forces=forces)
+    assert not _uses_second_moment(PRESETS["auto"](["Au"], images))

@@ -326,7 +326,7 @@ class Settings:
     kernel: PartSettings | None = None
     inducing: PartSettings = _INDUCING
     uncertainty: PartSettings = _UNCERTAINTY
-    mean_functions: Sequence[str] = ("species", "zbl")
+    mean_functions: Sequence[str] | None = None  # None: species, and zbl with a domain
     amplitude: float | None = None
     noise: float | None = None
     force_noise: float | None = None
@@ -335,6 +335,18 @@ class Settings:
     domain: bool = True
     isolated_atoms: dict[str, float] = field(default_factory=dict)  # energies by element, eV
     engine_mean: MeanFunction | None = None  # with its own zero, to which atoms are fitted
+
+    @property
+    def cohesion(self) -> bool:
+        """Whether a second-moment mean function may be used."""
+        return self.mean_functions is None and self.domain and self.engine_mean is None
+
+    @property
+    def mean_function_names(self) -> Sequence[str]:
+        """The mean functions beside an engine."""
+        if self.mean_functions is not None:
+            return self.mean_functions
+        return ("species", "zbl") if self.domain else ("species",)
 
     @property
     def points_are_free(self) -> bool:
@@ -360,16 +372,17 @@ def make_potential(
     from nugget import presets
 
     isolated_atoms = s.isolated_atoms if s.engine_mean is None else {}
-    parts = [mean_function(name, isolated_atoms) for name in s.mean_functions]
+    parts = [mean_function(name, isolated_atoms) for name in s.mean_function_names]
     parts += [] if s.engine_mean is None else [s.engine_mean]
-    mean = SumMeanFunction(tuple(parts))
+    mean: MeanFunction = SumMeanFunction(tuple(parts))
     if s.own_parts:
         potential = _own_settings(s, data).build()
     elif s.preset == "auto":
         potential = presets.auto(
             s.species, images, use_forces=forces, seed=s.seed, single=s.optimise, data=data,
-            tell=tell, mean_function=mean if s.isolated_atoms or s.engine_mean else None,
+            tell=tell, mean_function=mean, cohesion=s.cohesion,
         )  # fmt: skip
+        mean = potential.prior
     else:
         potential = presets.PRESETS[s.preset](s.species, data)
     if s.amplitude is not None:

@@ -52,8 +52,8 @@ def fit(
         None,
         help="Mean function (repeat to add up): 'species' for energies per element, "
         "'repulsion', another registered name, or an engine such as 'gfn1-xtb' or "
-        "module:factory. Default: species and zbl, a repulsion of atoms that are closer than "
-        "any in DATA.",
+        "module:factory. Default: species, zbl (a repulsion of atoms that are closer than any in "
+        "DATA) and, if it explains the forces, second-moment (cohesion as in tight binding).",
     ),
     mean: opt.Mean = None,
     mean_option: opt.MeanOption = None,
@@ -173,7 +173,7 @@ def fit(
         part(kernel, "RBF", kernel_option, length_scale=length_scale),
         part(inducing, "", inducing_option, max_points=points, tol=tol),
         chosen,
-        prior or (["species", "zbl"] if domain else ["species"]),
+        prior or None,
         amplitude,
         Noise.energy if few and noise is None else noise,
         Noise.force if few and force_noise is None else force_noise,

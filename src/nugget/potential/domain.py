@@ -13,16 +13,18 @@ the distance of t(i) from the nearest of some hundred reference environments of 
 training set need themselves when their structure is omitted. Then
 
 σ_out = Σ_i [c E_i g(D_i) + a n(D_i) + b E_i u(Z_i)/Z],
-g = D₊² + D₋²/(1 + D₋),  n = D²/[(m + D)(1 + D/0.3)],  u = x²/[(x + 0.2)(1 + x/4)],
+g = D₊² + s D₋²/(1 + D₋),  n = D²/[(m + D)(1 + D/0.3)],  u = x²/[(x + 0.2)(1 + x/4)],
 x = (Z_min − Z_i)₊,
 
 with the parts D₊ and D₋ towards higher and lower density, the cohesive energy E_i of the element,
-c = 0.2, and amplitudes a and b from leave-shells-out (`leave_shells_out`). Z_i counts neighbours
-within 1.2 usual bond lengths fully and within 1.8 in part. Z_min and Z are the 2 % quantile and the
-median of the training set. The last term stands for missing neighbours: thermal motion hides them
-in D, and training sets of crystals contain none. The errors of atoms add up linearly, so that σ per
-atom of a crystal does not depend on the choice of the cell. σ_p, the error of the mean function
-where the kernel vanishes, is raised to the mean cohesive energy.
+c = 0.2, the relative error s of the mean function (1 for constant energies per element; towards
+higher density, extrapolated repulsion is no more reliable than a constant), and amplitudes a and b
+from leave-shells-out (`leave_shells_out`). Z_i counts neighbours within 1.2 usual bond lengths
+fully and within 1.8 in part. Z_min and Z are the 2 % quantile and the median of the training set.
+The last term stands for missing neighbours: thermal motion hides them in D, and training sets of
+crystals contain none. The errors of atoms add up linearly, so that σ per atom of a crystal does not
+depend on the choice of the cell. σ_p, the error of the mean function where the kernel vanishes, is
+raised to s times the mean cohesive energy.
 """
 
 from __future__ import annotations
@@ -89,28 +91,32 @@ class TrainingDomain:
     references: Floats  # (R, c)
     margin: float
     cutoff: float
-    prior: float  # σ_p, mean cohesive energy of the training set, eV/atom
+    prior: float  # σ_p, s times the mean cohesive energy of the training set, eV/atom
     bond: float  # range of coordination over the sum of covalent radii
     least: Floats  # (S,) Z_min
     usual: Floats  # (S,) Z
     near: float = 0.0  # a, eV
     missing: float = MISSING  # b
+    scale: float = 1.0  # s, the relative error of the mean function
 
     @classmethod
     def fit(
-        cls, batch: Batch, cutoff: float, pairs: Pairs | None = None, seed: int = 0
+        cls, batch: Batch, cutoff: float, pairs: Pairs | None = None, scale: float = 1.0
     ) -> TrainingDomain:
-        """The domain of a training set, for a descriptor with this cutoff."""
+        """The domain of a training set, for a descriptor with this cutoff.
+
+        `scale` is the relative error of the mean function.
+        """
         reach = min(float(cutoff), LONGEST)
         if pairs is None or pairs.reach < reach:
             pairs = find_pairs(batch, reach)
         elements, bond = np.unique(batch.numbers), COORDINATION_RANGE * usual_bond(batch, pairs)
         neighbourhood = Neighbourhood.of(batch, elements, pairs, reach, bond)
-        return cls.of_coordinates(neighbourhood, batch, elements, seed)
+        return cls.of_coordinates(neighbourhood, batch, elements, scale)
 
     @classmethod
     def of_coordinates(
-        cls, neighbourhood: Neighbourhood, batch: Batch, elements: Ints, seed: int = 0
+        cls, neighbourhood: Neighbourhood, batch: Batch, elements: Ints, scale: float = 1.0
     ) -> TrainingDomain:
         """The domain from the coordinates of all environments."""
         t, number = neighbourhood.t, neighbourhood.number
@@ -121,8 +127,8 @@ class TrainingDomain:
             chosen.append(own[rows])
             starts.append(starts[-1] + len(rows))
             cover = max(cover, radius)
-        margin = max(cover, _spacing(t, batch, seed), _LEAST_MARGIN)
-        prior = float(BOND_ENERGY[batch.numbers].mean())
+        margin = max(cover, _spacing(t, batch), _LEAST_MARGIN)
+        prior = scale * float(BOND_ENERGY[batch.numbers].mean())
         present = [number[batch.numbers == element] for element in elements]
         # The lower of two values, so that all environments of a small set are inside.
         quantiles = [
@@ -132,11 +138,11 @@ class TrainingDomain:
         least, usual = np.array(quantiles).reshape(-1, 2).T.copy()
         return cls(
             elements, np.array(starts), np.concatenate(chosen), margin, neighbourhood.cutoff,
-            prior, neighbourhood.bond, least, usual,
+            prior, neighbourhood.bond, least, usual, scale=scale,
         )  # fmt: skip
 
     def widened(self, fitted: FittedUncertainty) -> FittedUncertainty:
-        """The uncertainty with σ_p of at least the cohesive energy of the training set.
+        """The uncertainty with σ_p of at least s times the cohesive energy of the training set.
 
         σ_p is the error of the mean function where the kernel vanishes. Near the training set about
         1/10000 of it remains.
@@ -152,11 +158,14 @@ class TrainingDomain:
 
     @cached_property
     def _references(self) -> References:
-        points = np.ascontiguousarray(self.references.T)
+        element = np.repeat(np.arange(len(self.elements)), np.diff(self.starts))
+        order = np.lexsort((self.references[:, 0], element))
+        points = np.ascontiguousarray(self.references[order].T)
         missing = self.missing * BOND_ENERGY[self.elements] / np.maximum(self.usual, 1.0)
         return References(
-            self.starts, points, float(self.margin), float(self.near), self.least, missing
-        )
+            self.starts, points, float(self.margin), float(self.near), self.least, missing,
+            float(self.scale),
+        )  # fmt: skip
 
     @cached_property
     def _index(self) -> Ints:
@@ -186,7 +195,7 @@ class TrainingDomain:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> TrainingDomain:
         """The inverse of `state`."""
-        numbers = ("margin", "cutoff", "prior", "bond", "near", "missing")
+        numbers = ("margin", "cutoff", "prior", "bond", "near", "missing", "scale")
         values: dict[str, Any] = {n: np.ascontiguousarray(value) for n, value in state.items()}
         return cls(**values | {name: float(state[name]) for name in numbers})
 
@@ -304,9 +313,9 @@ def farthest_points(x: Floats, number: int) -> tuple[Ints, float]:
         chosen.append(farthest)
 
 
-def _spacing(t: Floats, batch: Batch, seed: int) -> float:
+def _spacing(t: Floats, batch: Batch) -> float:
     """Quantile of the distance of environments from those of all other structures."""
-    rng, owner, numbers = np.random.default_rng(seed), batch.owner, batch.numbers
+    rng, owner, numbers = np.random.default_rng(0), batch.owner, batch.numbers
     distances = [np.zeros(1)]
     for s in rng.permutation(len(batch))[:_STRUCTURES]:
         own = rng.permutation(np.flatnonzero(owner == s))[:_ATOMS]

@@ -30,15 +30,19 @@ FULL, FULL_AT_MOST = 2.0 / 3.0, 0.95
 # Missing neighbours below which σ_out grows with their square, and number at which it saturates.
 FEW_MISSING, MANY_MISSING = 0.2, 4.0
 
-# References that are compared together; most atoms are inside after a few of these blocks.
-_BLOCK = 32
+# References that are compared together, those of the nearest first density first; most atoms are
+# inside after a few of these blocks.
+_BLOCK = 16
+
+# References farther than the nearest one by this many temperatures do not count.
+_RANGE = 30.0
 
 # Temperature of the soft minimum over references, in units of margin², and the smallest one.
 SOFTNESS, SOFTEST = 0.05, 1e-6
 
 
 class References(NamedTuple):
-    """Reference environments, ordered by element."""
+    """Reference environments, ordered by element and then by the first density."""
 
     starts: Ints  # (S + 1,) first reference of each element
     points: Floats  # (c, R) logarithms of densities
@@ -46,6 +50,7 @@ class References(NamedTuple):
     near: float  # eV
     least: Floats  # (S,) coordination below which neighbours are missing
     missing: Floats  # (S,) σ_out of one missing neighbour, eV
+    scale: float  # s
 
 
 @njit(inline="always")
@@ -126,7 +131,7 @@ def shares_of_std(
     """Share of each atom in σ_out (N,), its derivatives by ρ (N, c) and coordination (N,), D (N,),
     n(D) (N,) and u (N,).
 
-    The share is w·g(D₊, D₋) + a·n(D) + b·u. D² is the mean of the squared distances to the
+    The share is w·[D₊² + s·D₋²/(1 + D₋)] + a·n(D) + b·u. D² is the mean of squared distances to the
     references, weighted by exp(−d²/τ), minus margin²; D₊ and D₋ are its parts towards higher and
     lower density. u is a function of the number of missing neighbours.
     """
@@ -157,13 +162,25 @@ def shares_of_std(
         # The weighted mean exceeds the minimum by at most τ·log(number of references).
         limit = inside - tau * np.log(last - first)
         best = np.inf
-        for start in range(first, last, _BLOCK):
-            end = min(start + _BLOCK, last)
+        row = points[0]
+        left = first + np.searchsorted(row[first:last], t[0])
+        right = left
+        while left > first or right < last:
+            below = t[0] - row[left - 1] if left > first else np.inf
+            above = row[right] - t[0] if right < last else np.inf
+            gap = min(below, above)
+            if gap * gap > best + _RANGE * tau:
+                break  # all others are farther, too
+            if below < above:
+                start, end = max(left - _BLOCK, first), left
+                left = start
+            else:
+                start, end = right, min(right + _BLOCK, last)
+                right = end
             squares[start:end] = 0.0
             for k in range(c):  # one density after the other, so that LLVM can vectorise
-                value, row = t[k], points[k]
                 for m in range(start, end):
-                    d = value - row[m]
+                    d = t[k] - points[k, m]
                     squares[m] += d * d
             for m in range(start, end):
                 if squares[m] < best:
@@ -173,8 +190,8 @@ def shares_of_std(
         if best <= limit:
             continue
         total = mean = up = 0.0
-        for m in range(first, last):
-            if squares[m] - best < 30.0 * tau:
+        for m in range(left, right):
+            if squares[m] - best < _RANGE * tau:
                 w = np.exp((best - squares[m]) / tau)
                 total += w
                 mean += w * squares[m]
@@ -187,8 +204,8 @@ def shares_of_std(
             continue
         by_square[:] = 0.0
         by_up[:] = 0.0
-        for m in range(first, last):
-            if squares[m] - best < 30.0 * tau:
+        for m in range(left, right):
+            if squares[m] - best < _RANGE * tau:
                 w = 2.0 * np.exp((best - squares[m]) / tau) / total
                 own = 0.0
                 for k in range(c):
@@ -204,9 +221,12 @@ def shares_of_std(
         dist = np.sqrt(mean - inside)
         distance[a] = dist
         near[a] = dist * dist / ((margin + dist) * (1.0 + dist / NEAR_RANGE))
-        share[a] += weight[a] * (up * part + root * root / (1.0 + root)) + references.near * near[a]
+        share[a] += (
+            weight[a] * (up * part + references.scale * root * root / (1.0 + root))
+            + references.near * near[a]
+        )
         rate = (2.0 / dist - 1.0 / (margin + dist) - 1.0 / (NEAR_RANGE + dist)) / (2.0 * dist)
-        h = (1.0 + 0.5 * root) / ((1.0 + root) * (1.0 + root))
+        h = references.scale * (1.0 + 0.5 * root) / ((1.0 + root) * (1.0 + root))
         on_up = weight[a] * part * (1.0 - h)
         on_square = weight[a] * (up * more + h * (part + down * more))
         on_square += references.near * near[a] * rate

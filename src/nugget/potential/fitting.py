@@ -30,7 +30,7 @@ from nugget.potential.design import label_rows
 from nugget.potential.domain import TrainingDomain
 from nugget.potential.evaluate import NO_GRADIENT, value_and_grad
 from nugget.potential.fitted import FittedState, ModelParts, environment_points
-from nugget.potential.mean_functions.base import extended, label_values
+from nugget.potential.mean_functions.base import extended, label_values, relative_error
 from nugget.potential.training import Noise, Training, TrainingData
 
 Progress = Callable[[int, int], None]
@@ -115,7 +115,8 @@ def fit_state(
     domain = None
     if parts.domain:
         phase("training domain")
-        domain = TrainingDomain.fit(training.batch, parts.descriptor.cutoff, env.pairs)
+        scale = relative_error(mean_function)
+        domain = TrainingDomain.fit(training.batch, parts.descriptor.cutoff, env.pairs, scale)
     state = FittedState(
         parts.descriptor, parts.kernel, mean_function, inducing, regression, uncertainty, training,
         domain=domain,
@@ -192,7 +193,7 @@ def extended_state(
     training = old.training.append(more)
     domain = old.domain
     if domain is not None:
-        new = TrainingDomain.fit(training.batch, domain.cutoff)
+        new = TrainingDomain.fit(training.batch, domain.cutoff, scale=domain.scale)
         domain = new.with_amplitudes(domain.near, domain.missing)
 
     def environments() -> Floats:
@@ -278,7 +279,8 @@ def fit_state_streamed(
     uncertainty = parts.uncertainty.fit(regression, rng, _no_rows, parts.noise.energy)
     domain = None
     if parts.domain:
-        domain = TrainingDomain.fit(training.batch, parts.descriptor.cutoff)
+        scale = relative_error(mean_function)
+        domain = TrainingDomain.fit(training.batch, parts.descriptor.cutoff, scale=scale)
     return FittedState(
         parts.descriptor, parts.kernel, mean_function, inducing, regression, uncertainty, training,
         domain=domain,

@@ -173,8 +173,9 @@ def _shell(
     batch, domain = state.training.batch, state.domain
     assert domain is not None
     inner = batch.select(np.flatnonzero(core))
-    small = TrainingDomain.of_coordinates(around.select(core[batch.owner]), inner, domain.elements)
-    small = small.with_amplitudes(0.0, 0.0)
+    small = TrainingDomain.of_coordinates(
+        around.select(core[batch.owner]), inner, domain.elements, domain.scale
+    ).with_amplitudes(0.0, 0.0)
     shell = np.flatnonzero(~core)
     outer = batch.select(shell)
     values = small.evaluate(outer, pairs.select(batch, shell))

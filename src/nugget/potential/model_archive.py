@@ -189,6 +189,7 @@ _ARRAYS: dict[str, tuple[str, Shape]] = {
     "domain/usual": ("f8", ("e",)),
     "domain/near": ("f8", ()),
     "domain/missing": ("f8", ()),
+    "domain/scale": ("f8", ()),
 }
 
 _DOMAIN = tuple(name for name in _ARRAYS if name.startswith("domain/"))
@@ -264,7 +265,7 @@ def _wrong_domain(a: Arrays) -> Iterator[tuple[str, Any]]:
     )
     number = CHANNELS + (len(elements) if len(elements) > 1 else 0)
     yield "domain/references do not fit the elements", references.shape[1] != number
-    for name in ("domain/margin", "domain/cutoff", "domain/prior"):
+    for name in ("domain/margin", "domain/cutoff", "domain/prior", "domain/scale"):
         yield f"{name} is not positive", not 0 < a[name] < _HUGE
     for name in ("domain/near", "domain/missing", "domain/bond"):
         yield f"{name} is negative", not 0 <= a[name] < _HUGE

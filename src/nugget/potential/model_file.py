@@ -11,6 +11,7 @@ Formats that can be read:
    archive has a checksum.
 4: a model may have a training domain.
 5: a training domain counts missing neighbours; a projected process has factors and floors.
+6: a training domain knows the relative error of the mean function.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ Header = dict[str, Any]
 FormatArrays = dict[str, NDArray[Any]]
 
 
-OLDEST, CURRENT = 2, 5
+OLDEST, CURRENT = 2, 6
 
 CHECKED = 3  # formats from this one on have a checksum
 
@@ -92,6 +93,12 @@ def _from_4(header: Header, arrays: FormatArrays) -> tuple[Header, FormatArrays]
     return header, {**arrays, **number, "domain/least": none, "domain/usual": none}
 
 
+def _from_5(header: Header, arrays: FormatArrays) -> tuple[Header, FormatArrays]:
+    if "domain/elements" not in arrays:
+        return header, arrays
+    return header, {**arrays, "domain/scale": np.array(1.0)}
+
+
 def _named_mean_function(settings: dict[str, Any]) -> dict[str, Any]:
     plain = dict(settings)
     kind = plain.pop("kind")
@@ -107,6 +114,7 @@ _STEPS: dict[int, Callable[[Header, FormatArrays], tuple[Header, FormatArrays]]]
     2: _from_2,
     3: _from_3,
     4: _from_4,
+    5: _from_5,
 }
 
 # Words of earlier releases in a calibration, and the current ones.

@@ -13,6 +13,7 @@ __all__, __getattr__ = lazy_names(
         "nugget.potential.mean_functions.from_models": "CalculatorMean CalculatorPrior ModelMean "
         "ModelPrior",
         "nugget.potential.mean_functions.pair_terms": "PairWell Repulsion",
+        "nugget.potential.mean_functions.second_moment": "SecondMoment",
         "nugget.potential.mean_functions.zbl": "ZBL",
     },
 )

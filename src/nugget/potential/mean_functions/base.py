@@ -70,6 +70,11 @@ class MeanFunction(Protocol):
         """Values and derivatives; `pairs`, if given, reach at least as far as the cutoff."""
 
 
+def relative_error(mean_function: MeanFunction) -> float:
+    """Error outside the training set, in units of that of a constant energy per element."""
+    return float(getattr(mean_function, "relative_error", 1.0))
+
+
 def require_energies(mean_function: Any, batch: Batch, energies: Floats) -> None:
     """Raise NuggetError if the energy (B,) of a structure is not a number.
 
@@ -157,6 +162,11 @@ class SumMeanFunction:
     def runs_engine(self) -> bool:
         """Whether a part calls an engine, which takes time."""
         return any(getattr(part, "runs_engine", False) for part in self.parts)
+
+    @property
+    def relative_error(self) -> float:
+        """That of the best part."""
+        return min(relative_error(part) for part in self.parts)
 
     def fit(self, batch: Batch, energies: Floats) -> SumMeanFunction:
         fitted: list[MeanFunction] = []

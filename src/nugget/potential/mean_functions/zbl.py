@@ -133,12 +133,17 @@ class ZBL:
             starts[za, zb] = starts[zb, za] = distance
         return starts
 
+    @cached_property
+    def _longest(self) -> float:
+        """The largest starting distance of all elements."""
+        return float(self._starts.max())
+
     def _reach(self, numbers: Ints) -> float:
         return float(self._starts[numbers].max())
 
     def evaluate(self, batch: Batch, pairs: Pairs | None = None) -> MeanValues:
         z = batch.numbers
-        if pairs is None or pairs.reach < self._reach(z):
+        if pairs is None or (pairs.reach < self._longest and pairs.reach < self._reach(z)):
             pairs = find_pairs(batch, self._reach(z))
         energies, gradient = np.zeros(len(batch.positions)), np.zeros_like(batch.positions)
         strain = np.zeros((len(batch), 3, 3))
