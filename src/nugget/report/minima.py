@@ -297,7 +297,7 @@ class Gallery:
     def _facts(self, one: Low, low: Sequence[Low], quick: bool) -> list[tuple[str, str]]:
         if self.goal.hull is not None:
             above = f"{fixed(1e3 * one.value, 1)} meV/atom"
-            facts = [("above the hull", above), ("from", _origin(one))]
+            facts = [("above hull", above), ("from", _origin(one))]
         else:
             facts = [(_LETTERS[self.goal.quantity], f"{fixed(one.value)} {self.goal.unit}")]
             gap = f"{fixed(one.value - low[0].value, plus=True)} {self.goal.unit}"

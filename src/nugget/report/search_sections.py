@@ -219,28 +219,30 @@ class RelaxationFilms:
             data = Data(_RELAXATION, {})
             return data, [parts.remark("No structure has been relaxed with the engine yet.")]
         numbers = [self._number(chosen, step, atoms) for step, atoms in images]
+        values = [goal.value(atoms, energy_of(atoms)) for _, atoms in images]
         forces = [force_lengths(atoms) for _, atoms in images]
+        fmax = [None if f is None else float(np.max(f, initial=0.0)) for f in forces]
+        # Later steps are displaced along soft modes, which shows that the end is no saddle point.
+        last = int(np.argmin(values))
+        part = ["relaxation" if k <= last else "test for a saddle" for k in range(len(images))]
         columns = {
             "step": column([step for step, _ in images], "step"),
-            "value": column(
-                [goal.value(atoms, energy_of(atoms)) for _, atoms in images],
-                goal.quantity, goal.unit, 4,
-            ),
-            "fmax": column(
-                [None if f is None else float(np.max(f, initial=0.0)) for f in forces],
-                "fmax", "eV/Å", 3,
-            ),
+            "part": column(part, "part"),
+            "value": column(values, goal.quantity, goal.unit, 4),
+            "fmax": column(fmax, "fmax", "eV/Å", 3),
+            "path": column([*fmax[: last + 1], *[None] * (len(fmax) - last - 1)], shown=False),
         }  # fmt: skip
         film = parts.film(
-            numbers, title="Final relaxation", span="half",
+            numbers[: last + 1], title="Final relaxation", span="half",
             caption=f"The final relaxation that began at evaluation {chosen + 1}.",
         )  # fmt: skip
         plot = parts.plot(
-            _RELAXATION, [parts.line("step", "fmax"), parts.points("step", "fmax")],
-            title="Convergence of the relaxation", span="half",
+            _RELAXATION, [parts.line("step", "path"), parts.points("step", "fmax")],
+            title="Convergence of the relaxation", span="half", colors=["part"],
             x=parts.axis("step", integer=True),
             y=parts.axis("fmax on free atoms (eV/Å)", scale="log", floor=FLOOR),
-            caption="The largest force of the engine. Click a point to see the step.",
+            caption="The largest force of the engine. At the end atoms are displaced along soft "
+            "modes, which shows whether the structure is a saddle point.",
         )  # fmt: skip
         return Data(_RELAXATION, columns, numbers), [film, plot]
 

@@ -8,18 +8,22 @@ makers.gallery = (part) => {
   const list = cards.map((card) => card.viewer);
   for (const viewer of list) viewer.group = list; // they turn together
   for (const viewer of list) viewer.orient(alignedTo(frames[0], viewer.frame));
-  const own = ["coordination", ...(frames.some((frame) => frame?.kinds) ? ["kind"] : [])];
-  const modes = ["element", ...own, ...Object.keys(part.values ?? {}).filter((name) => frames.some((frame) => frame?.values(name)))];
+  return el("div", {}, colorTools(list, frames, (mode) => rangeOf(list, mode)), el("div", { class: `gallery${cards.length < 4 ? " few" : ""}` }, cards.map((card) => card.node)));
+};
+
+// The choice of colours, their key, and buttons, for viewers of these frames.
+function colorTools(list, frames, rangeFor) {
+  const own = ["coordination", ...(frames.some((frame) => frame.kinds) ? ["kind"] : [])];
+  const modes = ["element", ...own, ...new Set(frames.flatMap((frame) => frame.names))];
   const key = el("div", {});
   const color = (mode) => {
-    const range = mode === "element" ? null : rangeOf(list, mode);
-    for (const card of cards) Object.assign(card.viewer, { mode, range }).redraw();
+    const range = mode === "element" ? null : rangeFor(mode);
+    for (const viewer of list) Object.assign(viewer, { mode, range }).redraw();
     key.replaceChildren(mode === "element" ? elementKey(...frames) : ramp(range, mode));
   };
   color("element");
-  const tools = el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
-  return el("div", {}, tools, el("div", { class: `gallery${cards.length < 4 ? " few" : ""}` }, cards.map((card) => card.node)));
-};
+  return el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
+}
 
 function galleryCard(item) {
   const viewer = new Viewer({ class: "small" });
@@ -71,20 +75,10 @@ makers.film = (part) => {
   disposers.push(() => clearInterval(playing));
   Object.assign(valueNames, part.values ?? {});
   const frames = list.map((structure) => store.frames[structure]);
-  const own = ["coordination", ...(frames.some((frame) => frame.kinds) ? ["kind"] : [])];
-  const modes = ["element", ...own, ...new Set(frames.flatMap((frame) => frame.names))];
-  const key = el("div", {});
-  const color = (mode) => {
-    const range = mode === "element" ? null : mode === "coordination" ? [0, 12] : extent(frames.flatMap((frame) => [...(frame.values(mode) ?? [])]), true);
-    Object.assign(viewer, { mode, range }).redraw();
-    key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
-  };
-  if (list.length) {
-    show(0);
-    color("element");
-  }
+  const range = (mode) => (mode === "coordination" ? [0, 12] : extent(frames.flatMap((frame) => [...(frame.values(mode) ?? [])]), true));
+  if (list.length) show(0);
   const several = list.length > 1;
   return el("div", { class: "film" },
-    el("div", { class: "tools" }, modeSwitch(modes, color), key, frames.length ? viewTools([viewer], frames[0].pbc.some(Boolean)) : null), viewer.node,
+    frames.length ? colorTools([viewer], frames, range) : null, viewer.node,
     el("div", { class: "tools" }, several ? [play, slider] : [], label, downloads(() => viewer.structure)));
 };
