@@ -105,7 +105,7 @@ def judge(
             return potential
 
         potential, choice = fit_with_mean(engine, mean, fitted, training)
-    judged = _judged(choice, images, str(data if out is None else out), *fits[:2], potential)
+    judged = _judged(choice, images, str(data if out is None else out), fits, potential)
     if html is not None:
         from nugget.report.judge_page import judge_page
         from nugget.report.page import write_page
@@ -128,8 +128,7 @@ def judge(
 
 
 def _judged(
-    choice: MeanChoice, images: list[Atoms], data: str, plain: Potential, whole: Potential,
-    chosen: Potential,
+    choice: MeanChoice, images: list[Atoms], data: str, fits: list[Potential], chosen: Potential
 ) -> Judged:  # fmt: skip
     """Residuals of each structure: of the engine, of both models, and scores of the chosen one."""
     import numpy as np
@@ -137,6 +136,7 @@ def _judged(
     from nugget.gp.labels import ENERGY
     from nugget.report.judge_page import Judged
 
+    plain, whole = fits[:2]
     regression = whole.fitted.regression  # its labels are what the engine does not explain
     energies = regression.kind == ENERGY
     corrected, without = (

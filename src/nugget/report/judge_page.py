@@ -149,7 +149,7 @@ def judge_page(judged: Judged, command: str) -> str:
         sections.side_by_side(_pairs(name), _weights(judged.choice)),
         sections.side_by_side(_trend(name), _scores(judged.scores)),
         sections.gallery(
-            items, title=f"Worst energies of {name}", caption="Predictions minus labels."
+            items, title=f"Worst energies of {name}", caption="Predictions minus labels, meV/atom."
         ),
         sections.rows("structures", title="All structures"),
         sections.code(command, title="Command"),
@@ -162,7 +162,7 @@ def judge_page(judged: Judged, command: str) -> str:
 
 
 def _signed(error: float) -> str:
-    return f"{fixed(1e3 * error, 1, plus=True)} meV/atom"
+    return fixed(1e3 * error, 1, plus=True)
 
 
 def _rows(judged: Judged, numbers: Sequence[int]) -> Data:

@@ -106,6 +106,8 @@ def _data(runs: Sequence[Run], numbers: Sequence[int | None]) -> Data:
         "kind": column([run.kind for run in runs], "kind"),
         "formula": column([run.formula for run in runs], "system"),
         "engine": column([run.engine for run in runs], "engine"),
+        "evaluations": column([run.evaluations for run in runs], "evaluations"),
+        "final": column([r.final_evaluations for r in runs], "of them in final relaxations"),
         "failed": column([run.failures for run in runs], "failed evaluations"),
         "seconds": column([run.engine_seconds for run in runs], "engine time", "s", 0),
         "quantity": column([run.quantity for run in runs], "quantity"),

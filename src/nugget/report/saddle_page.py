@@ -168,7 +168,8 @@ def _error_badge(label: str, error: float, evidence: str) -> Badge:
 
 def _ways_out(result: dict[str, Any], asked: int) -> list[str]:
     ways = result["ways"]
-    cost = f"{counted(result['calls'], 'evaluation')} and {counted(result['searches'], 'search')}"
+    searches = counted(result["searches"], "search", "searches")
+    cost = f"{counted(result['calls'], 'evaluation')} and {searches}"
     if not ways:
         sentences = [f"No way out of the minimum was found in {cost}."]
     else:
@@ -227,7 +228,7 @@ def saddle_spec(directory: Path) -> dict[str, Any]:
     formula = run.start.get_chemical_formula()
     badge, title = ("no result yet", "plain"), f"Saddle point of {formula}"
     parts = [sections.verdict(saddle_verdict(run).to_dict())]
-    beside = [_energies(), forces]
+    first, second = _energies(), forces
     if run.config.explore:
         title = f"Ways out of {formula}"
         if run.result is not None:
@@ -239,10 +240,12 @@ def saddle_spec(directory: Path) -> dict[str, Any]:
             badge = ("converged", "good") if run.result["converged"] else ("not converged", "bad")
         if (saddle := run.saddle) is not None:
             parts.append(_gallery(run, structures))
-            beside = [_mode(saddle, structures), *beside]
+            first = _mode(saddle, structures)
     if run.result is None:
         parts.append(sections.remark("Structures are shown at the end of the run (--resume)."))
-    parts += [sections.side_by_side(*beside), sections.rows("calls", title="All evaluations")]
+    parts.append(sections.side_by_side(first, second))
+    parts += [_energies()] if first["kind"] == "film" else []
+    parts.append(sections.rows("calls", title="All evaluations"))
     settings = run.config.model_dump_json(indent=1)
     parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
     return page_spec(

@@ -52,7 +52,7 @@ function spaceGroup(text) {
 function factLine([label, value]) {
   const dd = label === "point group" && value.length > 1
     ? el("dd", {}, value[0], el("sub", { text: value.slice(1) }))
-    : el("dd", { text: label === "space group" ? spaceGroup(value) : formulaText(value) });
+    : el("dd", { class: value.length < 16 ? "short" : null, text: label === "space group" ? spaceGroup(value) : formulaText(value) });
   return el("div", {}, el("dt", { text: label }), dd);
 }
 
