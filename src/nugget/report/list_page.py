@@ -49,9 +49,8 @@ def _shown(atoms: Atoms) -> Atoms:
 
 
 def _when(seconds: float) -> str:
-    """Date and time in one line that sorts as text; hyphens and spaces do not break it."""
-    text = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    return text.replace("-", "\u2011").replace(" ", "\u00a0")
+    """Date and time that sort as text; the date is not broken."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)).replace("-", "\u2011")
 
 
 def _link(directory: Path, run: Run, file: Path) -> str | None:

@@ -152,6 +152,12 @@ def diagram_statements(directory: Path) -> tuple[list[str], list[Badge]]:
         "phase in the range of chemical potentials is"
     )  # fmt: skip
     sentences = [f"The stable {verb} {names}."]
+    places = [
+        fixed(one["position"], 3) for one in diagram["boundaries"] if one["position"] is not None
+    ]
+    if places and len(diagram["elements"]) == 1:
+        name = f"Δμ({diagram['elements'][0]})"
+        sentences.append(f"They meet at {name} = {listed(places)} eV.")
     sentences += [
         f"{phase['formula']} is stable with a probability of {phase['probability']:.0%}."
         for phase in diagram["phases"]

@@ -12,7 +12,7 @@ from nugget.descriptors.base import Descriptor
 from nugget.display import duration
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import improvements, shares
-from nugget.report.minima import AtomModel, Low
+from nugget.report.minima import AtomModel, Low, letter_of
 from nugget.report.page import Data, Structures, column
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -57,6 +57,8 @@ class Evaluations:
         """All columns except those of the map."""
         columns = {}
         for name, (label, unit, digits) in _COLUMNS.items():
+            if name == "value":
+                label = letter_of(self.goal)
             unit = self.goal.unit if unit == "goal" else unit
             columns[name] = column(self._columns[name], label, unit, digits)
         return Data(NAME, columns, self.rows)
@@ -158,7 +160,10 @@ BADGES = {
 
 def _difference(goal: Goal) -> str:
     """The plotted quantity of an evaluation."""
-    return "above the hull" if goal.hull is not None else "E − lowest"
+    if goal.hull is not None:
+        return "above the hull"
+    letter = letter_of(goal)
+    return letter if goal.quantity == "grand potential" else f"{letter} − lowest"
 
 
 def energies(goal: Goal) -> Section:

@@ -39,7 +39,7 @@ function formatCell(value, digits) {
 
 // Formulas with their numbers as indices: Au20 as Au₂₀.
 function formulaText(text) {
-  return String(text).replaceAll(/(?<![\w\-./=])(?:[A-Z][a-z]?\d*)+(?![\w\-./=])/g, (word) =>
+  return String(text).replaceAll(/(?<![\w\-./=])(?:[A-Z][a-z]?\d*)+(?![\w\-/=]|\.\w)/g, (word) =>
     word.replaceAll(/(?<=[A-Za-z])\d+/g, (n) => [...n].map((c) => "₀₁₂₃₄₅₆₇₈₉"[c]).join("")));
 }
 
