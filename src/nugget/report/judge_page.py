@@ -86,9 +86,9 @@ def judge_verdict(judged: Judged) -> Verdict:
     sentences.append(calibration_sentence(z, count).replace("σ is", "σ of the best model is"))
     uses.append(Use("predict", f"nugget predict {file} structures.extxyz -o predicted.extxyz"))
     good, bad = MODEL_ERROR
-    limits = f"good up to {1e3 * good:g} meV/atom, bad above {1e3 * bad:g} meV/atom"
+    limits = f"good up to {1e3 * good:g}, bad above {1e3 * bad:g} meV/atom"
     badges = tuple(
-        Badge(label, energy_text(errors), graded(errors.energy, MODEL_ERROR), limits, evidence)
+        Badge(label, errors_text(errors), graded(errors.energy, MODEL_ERROR), limits, evidence)
         for label, errors, evidence in (
             (f"{name} alone", alone, _ALONE), ("best model", chosen, _ERRORS),
         )

@@ -89,7 +89,10 @@ def _table(
         ]
         for run in runs
     ]  # fmt: skip
-    caption = "Click a heading to sort, a row to see its lowest structure."
+    caption = (
+        "Click a heading to sort, a row to see its lowest structure. Evaluations include those of "
+        "final relaxations."
+    )
     if any(links):
         caption += f" Underlined names lead to pages written by nugget report ({_PAGE})."
     return sections.table(

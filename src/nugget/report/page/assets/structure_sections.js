@@ -47,7 +47,7 @@ makers.film = (part) => {
   const show = (k) => {
     slider.value = k;
     viewer.show(list[k], true);
-    label.textContent = titleOf(list[k]) + (list.length > 1 ? ` (${k + 1} of ${list.length})` : "");
+    label.textContent = formulaText(titleOf(list[k])) + (list.length > 1 ? ` (${k + 1} of ${list.length})` : "");
   };
   slider.addEventListener("input", () => {
     show(Number(slider.value));
@@ -69,7 +69,7 @@ makers.film = (part) => {
     if (k >= 0 && k !== Number(slider.value)) show(k);
     else if (k < 0 && spec.inspector === false) { // there is no other place to show it
       viewer.show(structure, true);
-      label.textContent = titleOf(structure);
+      label.textContent = formulaText(titleOf(structure));
     }
   });
   disposers.push(() => clearInterval(playing));
