@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from ase import Atoms
 from ase.build import add_adsorbate, bulk, fcc100
 from ase.calculators.emt import EMT
 from ase.constraints import FixAtoms
@@ -137,6 +139,39 @@ def reaction_path(directory: Path, *words: object, code: int | None = 0) -> Fini
         write(directory.parent / f"{name}.traj", atoms)
     files = [directory.parent / "a.traj", directory.parent / "b.traj"]
     return finished("neb", directory, *files, "-e", "emt", "--images", 5, *words, code=code)
+
+
+def hop_start() -> Atoms:
+    """A gold atom in a hollow of Al(100), of which two layers are fixed; not relaxed."""
+    slab = fcc100("Al", size=(2, 2, 2))
+    add_adsorbate(slab, "Au", 1.9, "hollow")
+    slab.center(axis=2, vacuum=4.0)
+    slab.set_constraint(FixAtoms(mask=slab.get_tags() > 1))
+    slab.info = {}
+    return slab
+
+
+def saddle(
+    directory: Path, *words: object, shift: tuple[float, float] = (0.19, 0.0), height: float = 0.0,
+    engine: str = "emt", code: int | None = 0,
+) -> Finished:  # fmt: skip
+    """A saddle search of that atom, displaced by a share of the cell and upwards by `height`."""
+    start = hop_start()
+    start.positions[-1] += [*(np.array(shift) * start.cell.lengths()[:2]), height]
+    file = directory.parent / f"{directory.name}.traj"
+    write(file, start)
+    return finished("saddle", directory, file, "-e", engine, *words, code=code)
+
+
+def judge(folder: Path, images: list[Atoms], engine: str, *words: object) -> Finished:
+    """An engine judged on labelled structures."""
+    data, html = folder / "labels.extxyz", folder / "judge.html"
+    folder.mkdir()
+    write(data, images)
+    command = ("judge", data, "-e", engine, "--preset", "quick", *words)
+    out = nugget(*command, "--html", html, "--json")
+    page = spec_of(html.read_text(encoding="utf-8"))
+    return Finished(folder, json.loads(out), nugget(*command), page)
 
 
 def model(folder: Path, train: Path, test: Path) -> Finished:

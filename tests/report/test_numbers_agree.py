@@ -15,7 +15,7 @@ from ase.units import GPa
 from finished_runs import Finished
 from page_spec import titled, values_of
 
-from nugget.report.digest import fixed
+from nugget.report.digest import fixed, rounded
 from nugget.report.runs import Run, find_runs
 from nugget.structures.geometry import largest_force
 
@@ -212,6 +212,68 @@ def test_reaction_path(reaction):
     badge = next(one for one in reaction.verdict["badges"] if one["label"] == "force at the saddle")
     assert badge["value"] == f"{fmax:.3f} eV/Å"
     check_verdict(reaction)
+
+
+def test_saddle(folder):
+    run = runs.saddle(folder / "saddle", "--connect")
+    images = read(run.directory / "saddle.extxyz", ":")
+    first, top, second = (atoms.get_potential_energy() for atoms in images)
+    saved = json.loads((run.directory / "result.json").read_text())
+    assert "energy" in json.dumps(saved)
+    assert run.json["energy"] == pytest.approx(top, abs=1e-6)
+    assert run.json["barriers"] == pytest.approx([top - first, top - second], abs=1e-6)
+    text = f"{fixed(top - first, 3)} and {fixed(top - second, 3)} eV"
+    assert f"The barriers are {text}" in run.said
+    facts = [dict(item["facts"]) for item in titled(run.page, "Saddle and minima")["items"]]
+    assert [one["energy"] for one in facts] == [f"{fixed(e)} eV" for e in (first, top, second)]
+    assert facts[0]["from the saddle"] == f"{fixed(first - top, plus=True)} eV"
+    assert f"{top:.4f} ± " in run.text
+    assert f"{top - first:.4f} ± " in run.text
+    # Forces on free atoms only.
+    fmax = largest_force(images[1])
+    every = np.linalg.norm(images[1].get_forces(apply_constraint=False), axis=1).max()
+    assert every > 2 * fmax  # else the test would show nothing
+    assert run.json["fmax"] == pytest.approx(fmax, abs=1e-6)
+    badge = next(one for one in run.verdict["badges"] if one["label"] == "largest force")
+    assert badge["value"] == f"{fmax:.3f} eV/Å"
+    assert f"{fmax:.4f} eV/Å" in run.text
+    # Counts.
+    count = len(read(run.directory / "labelled.extxyz", ":"))
+    assert run.json["calls"] == count == listed(run).evaluations
+    assert values_of(run.page, "calls", "number") == list(range(1, count + 1))
+    of_search = values_of(run.page, "calls", "phase").count("search")
+    assert of_search == run.json["search_calls"]
+    assert f"found in {of_search} evaluations" in run.said
+    assert re.search(rf"engine calls +│ {count}, {of_search} of them for the search", run.text)
+    forces = values_of(run.page, "calls", "force")
+    assert forces[of_search - 1] == pytest.approx(fmax, abs=1e-4) or min(forces) <= fmax + 1e-4
+    check_verdict(run)
+
+
+def test_judge(cluster, folder):
+    images = [a for a in read(cluster.directory / "search.db", ":") if a.calc is not None]
+    images = [atoms for atoms in images if largest_force(atoms) < 10]
+    run = runs.judge(folder / "judge", images, "pair-model", "--option", "depth=0.4")
+    count = len(images)
+    assert run.json["structures"] == count
+    assert f"on these {count} structures" in run.said
+    of_page = {key: np.abs(values_of(run.page, "structures", key)) for key in
+               ("alone", "corrected", "without")}  # fmt: skip
+    trials = run.json["trials"]
+    errors = {"alone": run.json["alone"], "without": trials[0]["leave_one_out"],
+              "corrected": trials[-1]["leave_one_out"]}  # fmt: skip
+    for key, one in errors.items():
+        assert 1e3 * one["energy"] == pytest.approx(of_page[key].mean(), rel=1e-3)
+        assert f"{rounded(1e3 * one['energy'], 3)} ± " in run.said
+        assert f"{rounded(1e3 * one['energy'], 3)} ± " in run.text
+    curves = titled(run.page, "Errors by weight")["layers"]
+    assert curves[0]["y"] == pytest.approx([1e3 * t["leave_one_out"]["energy"] for t in trials])
+    assert curves[1]["y"] == pytest.approx([1e3 * t["leave_group_out"]["energy"] for t in trials])
+    labels = [atoms.get_potential_energy() / len(atoms) for atoms in images]
+    assert np.allclose(values_of(run.page, "structures", "label"), labels, atol=1e-5)
+    badge = next(one for one in run.verdict["badges"] if one["label"] == "error/σ")
+    assert badge["value"] == f"{run.json['rms_z']:.2f}"
+    check_verdict(run)
 
 
 def test_model(cluster, folder):

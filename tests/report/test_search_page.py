@@ -14,6 +14,7 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
+from page_spec import titled, values_of
 from report_runs import HOSTILE, a_record, make_run, relaxed
 from typer.testing import CliRunner
 
@@ -293,3 +294,27 @@ def test_command_line(run, tmp_path):
     wrong = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert wrong.exit_code == 2
     assert "holds neither a search" in " ".join(wrong.output.split())
+
+
+def test_tests_for_saddle_points_are_no_part_of_a_relaxation(tmp_path):
+    """After the lowest step atoms are displaced; neither film nor line show that."""
+    store, rng = make_run(tmp_path / "run"), np.random.default_rng(1)
+    for step in (2, 3):
+        moved = relaxed()
+        moved.positions += rng.normal(0, 0.1, moved.positions.shape)
+        moved.calc = EMT()
+        energy, forces = moved.get_potential_energy(), moved.get_forces()
+        moved.calc = SinglePointCalculator(moved, energy=energy, forces=forces)
+        store.append_polish(PolishStep(0, step, moved))
+    page = SearchPage(tmp_path / "run")
+    page.read()
+    spec = page.spec()
+    assert values_of(spec, "relaxation", "step") == [0, 1, 2, 3]
+    assert values_of(spec, "relaxation", "part") == 2 * ["relaxation"] + 2 * ["test for a saddle"]
+    shown = spec["data"]["relaxation"]["structures"]
+    assert titled(spec, "Final relaxations")["structures"] == shown[:2]
+    curve, points = titled(spec, "Convergence of the relaxations")["layers"]
+    assert points["kind"] == "points"
+    fmax = values_of(spec, "relaxation", "fmax")
+    assert curve["y"] == pytest.approx(fmax[:2], abs=1e-4)
+    assert min(fmax[2:]) > fmax[1]

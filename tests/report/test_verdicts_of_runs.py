@@ -15,24 +15,33 @@ import pytest
 from ase import Atoms
 from ase.build import bulk
 from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.cluster import Icosahedron
+from ase.constraints import FixCartesian
 from ase.io import read, write
 from ase.optimize import BFGS
+from nugget_example.engine import PairModel
 from test_onthefly_pages import dynamics, path  # noqa: F401  fixtures
 
 from nugget import RBF, SOAP, LabelNoise, Potential
 from nugget.calibration import Residuals
 from nugget.campaign.campaign import Campaign
+from nugget.engines.batched import BatchedCalculator
 from nugget.engines.engine_settings import EngineConfig
 from nugget.errors import NuggetError
 from nugget.onthefly.molecular_dynamics import MDRun
-from nugget.onthefly.run_settings import MDConfig
+from nugget.onthefly.run_directory import read_outcomes
+from nugget.onthefly.run_settings import MDConfig, SaddleConfig
+from nugget.onthefly.saddle_run import SaddleRun
+from nugget.report.digest import rounded
 from nugget.report.onthefly_runs import read_dynamics, read_path
 from nugget.report.run_verdicts import campaign_verdict, md_verdict, model_verdict, path_verdict
+from nugget.report.saddle_page import read_saddle, saddle_verdict
 from nugget.report.search_verdict import read_search_verdict
 from nugget.report.verdict import Level, Verdict
 from nugget.search import Search, make_config
 from nugget.search.store import Store
+from nugget.structures.geometry import free_mask
 
 GOOD, WARNING, BAD = Level
 HERE = Path(__file__).parent
@@ -247,6 +256,181 @@ def test_campaigns(tmp_path):
     assert "No reference was given" in blind.said
     verdict = campaign_verdict(Campaign.resume(tmp_path / "b", trust=True), [], "eV")
     assert "2 of 2 searches have not finished." in verdict.sentences
+
+
+# --------------------------------------------------------------------------- saddles
+
+
+def hop() -> tuple[float, float]:
+    """The barriers across a bridge and across an atom of Al(100), by symmetry and an optimiser."""
+    from finished_runs import hop_start
+
+    heights = []
+    for x, y in ((0.0, 0.0), (0.25, 0.0), (0.25, 0.25)):
+        atoms = hop_start()
+        atoms.positions[-1] += [x * atoms.cell[0, 0], y * atoms.cell[1, 1], 0.5]
+        atoms.set_constraint(
+            [*atoms.constraints, FixCartesian(len(atoms) - 1, (True, True, False))]
+        )
+        atoms.calc = EMT()
+        BFGS(atoms, logfile=None).run(0.002, 300)
+        heights.append(float(atoms.get_potential_energy()))
+    return heights[1] - heights[0], heights[2] - heights[0]
+
+
+def test_saddle(tmp_path):
+    from finished_runs import saddle
+
+    run = saddle(tmp_path / "run", "--connect", "--check-modes")
+    barrier, _ = hop()
+    assert run.json["barriers"] == pytest.approx([barrier, barrier], abs=5e-3)
+    there, back = (f"{value:.3f}" for value in run.json["barriers"])
+    assert f"The barriers are {there} and {back} eV" in run.said
+    assert "exactly one negative mode" in run.said
+    assert "by the engine" in run.said
+    assert set(run.levels.values()) == {"good"}
+    assert run.levels["negative modes"] == "good"
+    assert negative_modes(read(tmp_path / "run" / "saddle.extxyz", "1")) == 1
+
+
+def test_saddle_that_is_not_found(tmp_path):
+    from finished_runs import saddle
+
+    run = saddle(tmp_path / "run", "--max-calls", 2, shift=(0.1, 0.06), code=1)
+    assert run.said.startswith("No saddle was found in 2 evaluations")
+    assert run.levels["converged"] == "bad"
+    assert run.levels["largest force"] == "bad"
+    assert "barriers" not in run.said
+
+
+@pytest.mark.slow
+def test_search_from_a_saddle_of_second_order(tmp_path):
+    """Above an atom two modes are negative, so that this point must not be reported."""
+    from finished_runs import saddle
+
+    run = saddle(tmp_path / "run", "--connect", shift=(0.25, 0.25), height=0.4, code=None)
+    barrier, top = hop()
+    assert top > barrier + 0.1
+    if run.json["converged"]:
+        assert run.json["barriers"] == pytest.approx([barrier, barrier], abs=5e-3)
+        assert run.levels["negative modes"] == "good"
+    else:
+        assert run.levels["converged"] == "bad"
+        assert run.said.startswith("No saddle was found")
+
+
+def test_saddle_with_failures(tmp_path, own_engines):
+    from finished_runs import hop_start
+
+    start = hop_start()
+    start.positions[-1, 0] += 0.19 * start.cell[0, 0]
+    while int(1e4 * abs(start.positions).sum()) % 3 == 0:  # the start itself must not fail
+        start.positions[-1, 0] += 0.002
+    engine = EngineConfig(name="sometimes_engine:third")
+    SaddleRun.create(start, SaddleConfig(engine=engine, max_calls=20), tmp_path / "run").run()
+    verdict = saddle_verdict(read_saddle(tmp_path / "run"))
+    outcomes = read_outcomes(tmp_path / "run" / "calls.jsonl")
+    failed = sum(not one.ok for one in outcomes)
+    assert failed
+    assert f"{failed} of {len(outcomes)} evaluations failed." in verdict.sentences
+    assert verdict.badge("failures").level is (BAD if failed > 0.2 * len(outcomes) else WARNING)
+
+
+def emt(atoms: Atoms) -> float:
+    copy = atoms.copy()
+    copy.calc = EMT()
+    return float(copy.get_potential_energy())
+
+
+def negative_modes(atoms: Atoms) -> int:
+    """Of the Hessian of EMT by central differences, over free atoms."""
+    step, rows = 0.01, []
+    free = free_mask(atoms).ravel()
+    for k in np.flatnonzero(free):
+        forces = []
+        for sign in (1, -1):
+            moved = Atoms(atoms.symbols, atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+            moved.positions[k // 3, k % 3] += sign * step
+            moved.calc = EMT()
+            forces.append(moved.get_forces().ravel()[free])
+        rows.append((forces[1] - forces[0]) / (2 * step))
+    matrix = np.array(rows)
+    return int(np.sum(np.linalg.eigvalsh(0.5 * (matrix + matrix.T)) < -0.05))
+
+
+@pytest.mark.slow
+def test_ways_out_of_a_minimum(tmp_path):
+    from finished_runs import saddle
+
+    run = saddle(tmp_path / "all", "--explore", 1, shift=(0.0, 0.0))
+    lowest = run.json["ways"][0]["barrier"]
+    minimum, top = read(tmp_path / "all" / "ways.extxyz", ":2")
+    assert lowest == pytest.approx(emt(top) - emt(minimum), abs=1e-4)
+    assert lowest < hop()[0] + 5e-3  # the atom may also change places with one of the surface
+    assert negative_modes(top) == 1
+    assert run.said.startswith(f"The lowest barrier is {lowest:.3f} ±")
+    assert set(run.levels.values()) == {"good"}
+    short = saddle(tmp_path / "few", "--explore", 3, "--max-calls", 12, shift=(0, 0), code=1)
+    assert len(short.json["ways"]) < 3
+    assert f"Only {len(short.json['ways'])} of the 3 ways asked for were found." in short.said
+    assert "a lower way may be missing" in short.said
+    assert short.levels["complete"] == "warning"
+    assert short.levels["ways out"] in ("warning", "bad")
+
+
+# --------------------------------------------------------------------------- models and engines
+
+
+def alone(images: list[Atoms], engine: Any) -> float:
+    """The error of an engine after a fit of one energy per element, eV/atom."""
+    labels = np.array([atoms.get_potential_energy() for atoms in images])
+    values = []
+    for atoms in images:
+        copy = atoms.copy()
+        copy.calc = engine
+        values.append(copy.get_potential_energy())
+    sizes = np.array([len(atoms) for atoms in images])
+    shift = np.linalg.lstsq(np.ones((len(images), 1)), (labels - values) / sizes, rcond=None)[0]
+    return float(np.abs((labels - values) / sizes - shift).mean())
+
+
+def test_engine_that_made_the_labels(tmp_path):
+    from finished_runs import judge
+
+    run = judge(tmp_path / "run", labelled(16, 0.1, 0), "emt")
+    assert run.said.startswith("emt is wrong by 0 ± 0 meV/atom and 0 eV/Å on these 16 structures.")
+    assert run.levels["emt alone"] == run.levels["best model"] == "good"
+    assert "The best model uses emt with weight 1" in run.said
+
+
+@pytest.mark.parametrize(("depth", "level"), [(0.4, None), (20.0, BAD)])
+def test_engine_that_is_wrong(tmp_path, depth, level):
+    from finished_runs import judge
+
+    images = labelled(16, 0.1, 0)
+    run = judge(tmp_path / "run", images, "pair-model", "--option", f"depth={depth}")
+    error = alone(images, BatchedCalculator(PairModel(depth)))
+    assert run.json["alone"]["energy"] == pytest.approx(error, rel=1e-3)
+    assert run.said.startswith(f"pair-model is wrong by {rounded(1e3 * error, 3)} ± ")
+    if level is not None:
+        assert run.levels["pair-model alone"] == level
+        assert "The model is better without pair-model." in run.said
+        assert "--mean" not in run.verdict["uses"][0]["command"]
+
+
+def test_labels_with_noise(tmp_path):
+    """The engine is right; no model can be better than the noise, which the engine shows."""
+    from finished_runs import judge
+
+    rng, images = np.random.default_rng(5), labelled(24, 0.1, 0)
+    for atoms in images:
+        noisy = 4 * rng.normal(0, 0.06) + atoms.get_potential_energy()
+        atoms.calc = SinglePointCalculator(atoms, energy=noisy)
+    run = judge(tmp_path / "run", images, "emt")
+    error = alone(images, EMT())
+    assert 0.03 < error < 0.1
+    assert run.levels["emt alone"] == "warning"
+    assert run.said.startswith(f"emt is wrong by {rounded(1e3 * error, 3)} ± ")
 
 
 def labelled(count: int, spread: float, seed: int) -> list[Atoms]:

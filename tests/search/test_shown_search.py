@@ -16,7 +16,7 @@ def test_search_and_result(tmp_path):
     assert repr(search) == f"<Search: Au4 with emt, 0 of 3 evaluations, in {place}>"
     result = search.run()
     lowest = min(record.energy for record in search.store.records() if record.ok)
-    assert f"3 of 3 evaluations, best {lowest:.4f} eV" in repr(search)
+    assert f"3 of 3 evaluations, lowest evaluated {lowest:.4f} eV" in repr(search)
     assert "<b>" not in search._repr_html_()
     assert "&lt;b&gt;run&lt;/b&gt;" in search._repr_html_()
     minimum = result.minima[0]

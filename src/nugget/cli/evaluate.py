@@ -216,8 +216,8 @@ def _print_groups(by: str, split: dict[str, dict[str, float]]) -> None:
     shown = list(split.items())[:_GROUPS]
     more = f" (the {_GROUPS} largest of {len(split)})" if len(split) > _GROUPS else ""
     with_forces = any("force_mae" in group for _, group in shown)
-    columns = [by, "number", "meV/atom", "in 1 σ", "in 2 σ", "rms z"]
-    columns += ["eV/Å", "in 1 σ", "in 2 σ"] if with_forces else []
+    columns = [by, "number", "meV/atom", "in σ", "in 2σ", "rms z"]
+    columns += ["eV/Å", "in σ", "in 2σ"] if with_forces else []
     rows = []
     for name, group in shown:
         row = [name, group["structures"], f"{1e3 * group['energy_mae']:.3g}"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from typer import Option
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from ase import Atoms
 
     from nugget.potential.mean_choice import Errors, MeanChoice
-    from nugget.report.verdict import Verdict
+    from nugget.potential.potential import Potential
+    from nugget.report.judge_page import Judged
 
 
 def judge(
@@ -39,6 +41,9 @@ def judge(
     preset: Literal["quick", "balanced", "accurate", "auto"] = Option(
         "balanced", help="Preset of the model that corrects the engine."
     ),
+    html: Path | None = Option(
+        None, help="A page: errors with and without correction, the worst in 3D.", metavar="FILE"
+    ),
     seed: opt.RandomSeed = 0,
     threads: opt.Threads = 0,
     force: Force = False,
@@ -50,6 +55,7 @@ def judge(
 
         nugget judge oxide.extxyz --engine sevennet
         nugget judge clusters.traj --engine chgnet --option model=r2scan
+        nugget judge oxide.extxyz --engine sevennet --html sevennet.html
         nugget judge frames.traj --engine sevennet --ask gpaw -o asked.extxyz
 
     One energy per element is fitted first, because the zeros of energy differ. The table shows the
@@ -65,10 +71,12 @@ def judge(
     from nugget.potential.mean_choice import fit_with_mean
     from nugget.potential.mean_functions.base import MeanFunction
     from nugget.potential.mean_functions.foundation import engine_mean
-    from nugget.potential.potential import Potential
     from nugget.potential.training import TrainingData
+    from nugget.report.judge_page import judge_numbers, judge_verdict
     from nugget.structures.io import read_images, relabelled
 
+    if html is not None:
+        refuse_existing(html, force, inputs=(data,))
     set_threads(threads)
     mean = engine_mean(engine, tuple(_fit.given_options(engine_option).items()))
     images = read_images(data, index)
@@ -84,32 +92,59 @@ def judge(
     with progress("Judging", not json) as step:
         tell = getattr(step, "phase", lambda name: None)
 
+        fits: list[Potential] = []  # without the engine, with it, and with another weight
+
         def fitted(more: MeanFunction | None) -> Potential:
             settings = _fit.Settings(preset, elements, seed=seed, engine_mean=more)
             potential = _fit.make_potential(settings, images, training, None, tell)
-            return potential.fit_data(
+            potential.fit_data(
                 training, progress=step, calibrate="loo", choose_noise=True,
                 choose_points=settings.points_are_free,
             )  # fmt: skip
+            fits.append(potential)
+            return potential
 
         potential, choice = fit_with_mean(engine, mean, fitted, training)
-    z = _rms_z(potential)
-    verdict = judgement(choice, len(images), str(data if out is None else out), z)
+    judged = _judged(choice, images, str(data if out is None else out), fits, potential)
+    if html is not None:
+        from nugget.report.judge_page import judge_page
+        from nugget.report.page import write_page
+
+        words = ["nugget", "judge", judged.data, "--engine", engine, "--html", str(html)]
+        words += [word for one in engine_option or [] for word in ("--option", one)]
+        words += ["--preset", preset] if preset != "balanced" else []
+        words += ["-i", index] if index != ":" and out is None else []
+        write_page(html, judge_page(judged, shlex.join(words)))
     if json:
-        emit(
-            {
-                "data": data,
-                "structures": len(images),
-                **choice.record(),
-                "rms_z": z,
-                "verdict": verdict.to_dict(),
-            }
-        )
+        emit(judge_numbers(judged))
         return
     _print(choice, len(images))
+    verdict = judge_verdict(judged)
     show_verdict(verdict)
-    for use in verdict.uses:
-        _say(f"{use.purpose}: {use.command}")
+    for use in verdict.uses[:1]:
+        _say(f"To {use.purpose}: {use.command}")
+    if html is not None:
+        _say(f"Written: {html}")
+
+
+def _judged(
+    choice: MeanChoice, images: list[Atoms], data: str, fits: list[Potential], chosen: Potential
+) -> Judged:  # fmt: skip
+    """Residuals of each structure: of the engine, of both models, and scores of the chosen one."""
+    import numpy as np
+
+    from nugget.gp.labels import ENERGY
+    from nugget.report.judge_page import Judged
+
+    plain, whole = fits[:2]
+    regression = whole.fitted.regression  # its labels are what the engine does not explain
+    energies = regression.kind == ENERGY
+    corrected, without = (
+        np.array([-one.energy for one in model.leave_one_out()]) for model in (whole, plain)
+    )
+    scores = np.asarray((chosen.calibration or {})["scores"]["energy"])
+    alone = -regression.y[energies] / regression.count[energies]
+    return Judged(choice, images, data, alone, corrected, without, scores)
 
 
 def _say(text: str) -> None:
@@ -144,53 +179,6 @@ def _asked(
     return read_images(out)
 
 
-def _rms_z(potential: Any) -> float:
-    """The rms of leave-one-out errors of energies over their calibrated σ."""
-    import numpy as np
-
-    scores = np.asarray(potential.calibration["scores"]["energy"])
-    return float(np.sqrt(np.mean(scores**2)))
-
-
-def judgement(choice: MeanChoice, structures: int, data: str, z: float) -> Verdict:
-    """What the errors mean for the user."""
-    from nugget.report.verdict import MODEL_ERROR, Badge, Use, Verdict, calibration_badge, graded
-
-    name = choice.engine
-    without, corrected, chosen = (
-        one.leave_one_out for one in (choice.without, choice.corrected, choice.chosen)
-    )
-    sentences = [
-        f"{name} is wrong by {_text(choice.alone)} on these {structures} structures.",
-        f"Corrected by a model of them it is wrong by {_text(corrected)}, and a model without "
-        f"{name} by {_text(without)} (leave-one-out).",
-    ]
-    use = "nugget fit"
-    if choice.weight == 0.0:
-        sentences.append(f"The model is better without {name}.")
-        command = f"{use} {data} -o my.model"
-    else:
-        new, old = (1e3 * one.leave_group_out.energy for one in (choice.chosen, choice.without))
-        sentences.append(
-            f"The best model uses {name} with weight {choice.weight:g}: {_text(chosen)}. For "
-            f"groups of similar structures that are omitted together its error is {new:.3g} "
-            f"meV/atom instead of {old:.3g} without {name}."
-        )
-        command = f"{use} {data} -o my.model --mean {name}"
-    badge = Badge(
-        f"{name} alone", _text(choice.alone), graded(choice.alone.energy, MODEL_ERROR),
-        f"good up to {1e3 * MODEL_ERROR[0]:g}, bad above {1e3 * MODEL_ERROR[1]:g} meV/atom",
-    )  # fmt: skip
-    badges = (badge, calibration_badge(z, structures, ""))
-    return Verdict(tuple(sentences), badges, (Use("To fit the model", command),))
-
-
-def _text(errors: Errors) -> str:
-    force = "" if errors.force != errors.force else f" and {errors.force:.2g} eV/Å"
-    error = f"{1e3 * errors.energy:.3g} ± {1e3 * errors.energy_error:.2g}"
-    return f"{error} meV/atom{force}"
-
-
 def _print(choice: MeanChoice, structures: int) -> None:
     rows: list[tuple[object, ...]] = [
         (f"{choice.engine} alone", *_numbers(choice.alone), "", ""),
@@ -204,5 +192,7 @@ def _print(choice: MeanChoice, structures: int) -> None:
 
 
 def _numbers(errors: Errors) -> tuple[str, str]:
+    from nugget.report.judge_page import energy_text
+
     force = "–" if errors.force != errors.force else f"{errors.force:.3g}"
-    return f"{1e3 * errors.energy:.3g} ± {1e3 * errors.energy_error:.2g}", force
+    return energy_text(errors).removesuffix(" meV/atom"), force

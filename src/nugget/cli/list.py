@@ -46,7 +46,8 @@ def list(
 
     Runs are searches, campaigns, dynamics, paths, data sets and labelled files. They are only
     read, and may be in progress. Best energies are in eV, and enthalpies for crystals under
-    pressure; runs with several formulas have eV/atom only. The page links to the pages that
+    pressure; runs with several formulas have eV/atom only. Evaluations are those of the budget and,
+    after a plus sign, of final relaxations. The page links to the pages that
     `nugget report` has written into the run directories. Parquet needs the package pyarrow;
     pandas reads both kinds of table.
     """
@@ -81,7 +82,9 @@ def list(
 
 
 def _cells(run: Run) -> tuple[str, ...]:
-    done = str(run.evaluations) if run.budget is None else f"{run.evaluations}/{run.budget}"
+    count, more = run.evaluations - run.final_evaluations, run.final_evaluations
+    done = str(count) if run.budget is None else f"{count}/{run.budget}"
+    done += f" + {more}" if more else ""
     failed = f" ({run.failures} failed)" if run.failures else ""
     best = "–" if run.best_energy is None else f"{run.best_energy:.3f}"
     per_atom = "–" if run.best_per_atom is None else f"{run.best_per_atom:.4f}"

@@ -13,7 +13,7 @@ from nugget.cli._console import Force, emit, progress, refuse_existing
 
 def report(
     run: Path = Argument(
-        ..., help="Directory of a search, campaign, md or neb run.", metavar="RUN"
+        ..., help="Directory of a search, campaign, md, neb or saddle run.", metavar="RUN"
     ),
     output: Path | None = Option(
         None, "--output", "-o", help="File of the page. Default: RUN/report.html."
@@ -34,7 +34,7 @@ def report(
         nugget report runs/campaign
 
     RUN is a directory written by `nugget search`, `nugget campaign`, `nugget md`
-    or `nugget neb`; the kind is detected automatically. The run may be in
+    `nugget neb` or `nugget saddle`; the kind is detected automatically. The run may be in
     progress; `nugget watch RUN` shows a page of a search that updates itself.
 
     The page is one file that contains all structures and needs no network

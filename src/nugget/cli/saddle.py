@@ -129,13 +129,14 @@ def saddle(
 def _explore(run: SaddleRun, json: bool) -> None:
     """The lowest ways out of a minimum, as a table and a figure."""
     from nugget.onthefly.saddle_run import report_of_ways
-    from nugget.report.saddle_page import draw_ways
+    from nugget.report.saddle_page import draw_ways, read_saddle, saddle_verdict
 
     found = run.explore(None if json else typer.echo)
     report = report_of_ways(found)
     draw_ways(report, run.directory / "ways.png")
+    verdict = saddle_verdict(read_saddle(run.directory))
     if json:
-        emit({"directory": run.directory, **report})
+        emit({"directory": run.directory, **report, "verdict": verdict.to_dict()})
     else:
         heads = ["barrier, eV", "±", "back, eV", "prefactor, 1/s", "rate, 1/s", "from", "to"]
         rows = [
@@ -144,8 +145,7 @@ def _explore(run: SaddleRun, json: bool) -> None:
             for way in report["ways"]
         ]  # fmt: skip
         table(f"Ways out at {report['temperature']:g} K: {run.directory}", heads, rows)
-        end = "complete" if report["complete"] else "all calls used"
-        typer.echo(f"{report['calls']} engine calls, {report['searches']} searches, {end}")
+        show_verdict(verdict)
         typer.echo(f"Page: nugget report {run.directory}")
     if len(found.ways) < run.config.explore:
         raise typer.Exit(1)

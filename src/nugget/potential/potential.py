@@ -418,7 +418,7 @@ def potential_contents(potential: Potential) -> Contents:
     facts = {
         **parts,
         "mean function": _few_digits(repr(potential.prior)),
-        "noise": f"{potential.noise:g} eV/atom, forces {potential.force_noise:g} eV/Å",
+        "noise": f"{potential.noise:.3g} eV/atom, forces {potential.force_noise:.3g} eV/Å",
         "seed": str(potential.seed),
     }
     words = [" ".join(potential.descriptor.species), type(potential.descriptor).__name__]

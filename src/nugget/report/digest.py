@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10, sqrt
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from nugget.search.polish import HULL, Minimum
@@ -30,6 +31,7 @@ class Quality:
 
     count: int
     error: float  # mean |E − predicted E|, eV/atom
+    median: float  # the same, median
     z: float  # rms of (E − predicted E)/σ with the calibrated σ; 1 is ideal
 
 
@@ -39,10 +41,12 @@ def quality(records: Sequence[Record], last: int = LAST) -> Quality | None:
     if not predicted:
         return None
     errors = [record.energy - float(record.predicted or 0.0) for record in predicted]
+    sizes = [abs(e) / len(r.atoms) for e, r in zip(errors, predicted, strict=True)]
     bars = [record.scale * float(record.std or 0.0) for record in predicted]
     return Quality(
         len(predicted),
-        sum(abs(e) / len(r.atoms) for e, r in zip(errors, predicted, strict=True)) / len(predicted),
+        fmean(sizes),
+        median(sizes),
         sqrt(sum((e / s) ** 2 for e, s in zip(errors, bars, strict=True)) / len(predicted)),
     )
 

@@ -251,13 +251,14 @@ def _calibration(evaluation: Evaluation) -> Section:
 
 def _scores(evaluation: Evaluation) -> Section:
     """The distribution of error/σ beside the normal distribution."""
-    edges = np.linspace(-5, 5, 41)
-    middle = 0.5 * (edges[1:] + edges[:-1])
+    middle = np.linspace(-5, 5, 101)
     curves = []
     for name, (true, predicted, std) in _by_label(evaluation).items():
         scores = (predicted - true)[std > 0] / std[std > 0]
-        density = np.histogram(np.clip(scores, -5, 5), edges)[0] / (0.25 * max(len(scores), 1))
-        curves.append(sections.curve(name, middle, density))
+        bins = int(np.clip(2 * len(scores) ** 0.5, 10, 40))  # fewer points need wider bins
+        edges = np.linspace(-5, 5, bins + 1)
+        density = np.histogram(np.clip(scores, -5, 5), edges, density=True)[0]
+        curves.append(sections.curve(name, 0.5 * (edges[1:] + edges[:-1]), density))
     normal = np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
     return sections.plot(
         "", [*curves, sections.curve("normal distribution", middle, normal)],

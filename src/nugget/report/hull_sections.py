@@ -117,17 +117,18 @@ def _line(phases: Sequence[Mapping[str, Any]], element: str) -> Section:
     return sections.plot(
         "phases", [hull, sections.points("x", "formation")], title="Convex hull",
         x=sections.axis(f"share of {element}", limits=(-0.03, 1.03)), colors=["stable", "above"],
-        y=sections.axis("formation enthalpy, meV/atom", limits=(None, _ceiling(phases))),
+        y=sections.axis("formation enthalpy, meV/atom", limits=_limits(phases)),
         caption="The lowest crystal of each composition. Phases on the hull are stable against "
         "decomposition. Click a point to see the crystal.",
     )  # fmt: skip
 
 
-def _ceiling(phases: Sequence[Mapping[str, Any]]) -> float:
-    """Upper limit of the axis; crystals far above the hull are drawn at the edge."""
+def _limits(phases: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Limits of the axis; crystals far above the hull are drawn at the edge."""
     formation = 1e3 * np.array([phase["formation"] for phase in phases])
     ceiling = max(30.0, -5 * formation.min(), 3 * float(np.median(np.abs(formation))))
-    return float(min(1.1 * max(formation.max(), 5.0), ceiling))
+    high, low = min(1.1 * max(formation.max(), 5.0), ceiling), formation.min()
+    return float(low - 0.08 * (high - low)), float(high)
 
 
 def _triangle(elements: Sequence[str]) -> Section:

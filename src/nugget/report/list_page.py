@@ -49,9 +49,8 @@ def _shown(atoms: Atoms) -> Atoms:
 
 
 def _when(seconds: float) -> str:
-    """Date and time in one line that sorts as text; hyphens and spaces do not break it."""
-    text = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    return text.replace("-", "\u2011").replace(" ", "\u00a0")
+    """Date and time that sort as text; the date is not broken."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)).replace("-", "\u2011")
 
 
 def _link(directory: Path, run: Run, file: Path) -> str | None:
@@ -90,7 +89,10 @@ def _table(
         ]
         for run in runs
     ]  # fmt: skip
-    caption = "Click a heading to sort, a row to see its lowest structure."
+    caption = (
+        "Click a heading to sort, a row to see its lowest structure. Evaluations include those of "
+        "final relaxations."
+    )
     if any(links):
         caption += f" Underlined names lead to pages written by nugget report ({_PAGE})."
     return sections.table(
@@ -106,6 +108,8 @@ def _data(runs: Sequence[Run], numbers: Sequence[int | None]) -> Data:
         "kind": column([run.kind for run in runs], "kind"),
         "formula": column([run.formula for run in runs], "system"),
         "engine": column([run.engine for run in runs], "engine"),
+        "evaluations": column([run.evaluations for run in runs], "evaluations"),
+        "final": column([r.final_evaluations for r in runs], "of them in final relaxations"),
         "failed": column([run.failures for run in runs], "failed evaluations"),
         "seconds": column([run.engine_seconds for run in runs], "engine time", "s", 0),
         "quantity": column([run.quantity for run in runs], "quantity"),

@@ -212,7 +212,7 @@ def _certainty(run: Dynamics) -> Section:
 def _number_of_calls(run: Dynamics) -> Section:
     end = 1e-3 * run.step * run.config.dt
     curves = []
-    for name in ("first", "uncertain", "audit"):
+    for name in ("audit", "first", "uncertain"):  # as the colours of the other plots
         own = [t for t, c in zip(run.call_times, run.calls, strict=True) if c["reason"] == name]
         if own:
             counts = [*range(len(own) + 1), len(own)]

@@ -7,7 +7,7 @@ relative to the mean of their element, because a model determines only sums over
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,12 @@ COUNT = 8
 
 #: Symmetry is determined for structures of at most this many atoms.
 MAX_SYMMETRY_ATOMS = 150
-_LETTERS = {"energy": "E", "enthalpy": "H", "grand potential": "Ω above the envelope"}
+_LETTERS = {"energy": "E", "enthalpy": "H", "grand potential": "Ω above envelope"}
+
+
+def letter_of(goal: Goal) -> str:
+    """The name of the minimised quantity in tables and plots."""
+    return "above hull" if goal.hull is not None else _LETTERS[goal.quantity]
 
 
 class AtomModel:
@@ -235,8 +240,11 @@ def symmetry(atoms: Atoms) -> tuple[str, str]:
 class Gallery:
     """Adds each low-energy structure to a page once."""
 
-    def __init__(self, structures: Structures, goal: Goal) -> None:
-        self.structures, self.goal = structures, goal
+    def __init__(
+        self, structures: Structures, goal: Goal, composition: Callable[[Atoms], str] | None = None
+    ) -> None:
+        """`composition` names structures in searches over numbers of atoms."""
+        self.structures, self.goal, self.composition = structures, goal, composition
         self._numbers: dict[tuple[int, float, bool, int], int] = {}
         self._cached_facts: dict[tuple[int, float, bool], list[tuple[str, str]]] = {}
 
@@ -271,6 +279,8 @@ class Gallery:
 
     def _name(self, one: Low) -> str:
         """The formula in a search over compositions, else the evaluation."""
+        if self.composition is not None:
+            return self.composition(one.atoms)
         if (hull := self.goal.hull) is None:
             return _origin(one)
         return hull.name(hull.shares(one.atoms))
@@ -295,11 +305,12 @@ class Gallery:
         return model is None or "std" in self.structures.frames[number].get("values", {})
 
     def _facts(self, one: Low, low: Sequence[Low], quick: bool) -> list[tuple[str, str]]:
-        if self.goal.hull is not None:
-            above = f"{fixed(1e3 * one.value, 1)} meV/atom"
-            facts = [("above the hull", above), ("from", _origin(one))]
+        letter = letter_of(self.goal)
+        if self.goal.hull is not None or self.composition is not None:
+            above = f"{fixed(1e3 * one.value, 1)} m{self.goal.unit}"
+            facts = [(letter, above), ("from", _origin(one))]
         else:
-            facts = [(_LETTERS[self.goal.quantity], f"{fixed(one.value)} {self.goal.unit}")]
+            facts = [(letter, f"{fixed(one.value)} {self.goal.unit}")]
             gap = f"{fixed(one.value - low[0].value, plus=True)} {self.goal.unit}"
             facts.append(("gap", gap if one is not low[0] else "–"))
         if quick:

@@ -1,4 +1,4 @@
-"""Runs of `nugget md` and `nugget neb` as read from their directories; nothing is written."""
+"""Runs of `nugget md` and `neb` as read from their directories, and calls of the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from nugget.onthefly.molecular_dynamics import CHECKPOINT, ENDED, file_names
 from nugget.onthefly.reaction_path import PATH, RESULT
 from nugget.onthefly.run_directory import CALLS, read_checkpoint, read_outcomes, read_run
 from nugget.onthefly.run_settings import MDConfig, NEBConfig
+from nugget.report.page import Data, Structures, column, sections
+from nugget.report.page.sections import Section
 from nugget.storage.files import read_sealed
+from nugget.structures.geometry import largest_force
 from nugget.structures.io import read_images
 
 TRAJECTORY, LOG = file_names(0)  # the first replica is shown
@@ -109,3 +112,39 @@ def read_path(directory: Path) -> ReactionPath:
     config, images = NEBConfig.model_validate(settings), read_images(path) if path.exists() else []
     outcomes = read_outcomes(directory / CALLS)
     return ReactionPath(directory, config, ends, images, outcomes, result)
+
+
+# --------------------------------------------------------------------------- calls of the engine
+
+
+def calls_data(outcomes: Sequence[Outcome], phases: Sequence[str], structures: Structures) -> Data:
+    """The calls of a path or saddle search in their order, each with the phase of the run."""
+    energy = [one.energy if one.ok else None for one in outcomes]
+    first = next((value for value in energy if value is not None), 0.0)
+    n = len(outcomes)
+    rows = [
+        structures.add(outcomes[k].atoms, f"evaluation {k + 1}", {}, energy[k]) for k in range(n)
+    ]
+    columns = {
+        "number": column(range(1, n + 1), "evaluation"),
+        "phase": column(phases, "phase"),
+        "energy": column(energy, "energy", "eV", 4),
+        "above": column([None if e is None else e - first for e in energy], "above start", "eV", 4),
+        "force": column(
+            [largest_force(one.atoms) if one.ok else None for one in outcomes],
+            "largest force", "eV/Å", 3,
+        ),
+        "failure": column(
+            ["" if one.ok else f"{one.failure}: {one.reason}" for one in outcomes], "failure"
+        ),
+    }  # fmt: skip
+    return Data("calls", columns, rows)
+
+
+def calls_plot(fmax: float, caption: str) -> Section:
+    """The largest force of every call."""
+    return sections.plot(
+        "calls", [sections.points("number", "force"), sections.level(fmax, "converged")],
+        title="Evaluations", x=sections.axis("evaluation", integer=True), colors=["phase"],
+        y=sections.axis("largest force, eV/Å", scale="log", floor=1e-3), caption=caption,
+    )  # fmt: skip

@@ -14,11 +14,10 @@ from nugget import __version__
 from nugget.engines.outcome import Outcome
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import fixed
-from nugget.report.onthefly_runs import ReactionPath, read_path
+from nugget.report.onthefly_runs import ReactionPath, calls_data, calls_plot, read_path
 from nugget.report.page import Data, Structures, as_html, column, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.run_verdicts import path_verdict
-from nugget.structures.geometry import largest_force
 
 _SAME = 1e-3  # Å; an evaluation this close belongs to an image
 _VALUES = {"force σ": "σ of the force, eV/Å", "moved": "distance from the start, Å"}
@@ -28,8 +27,10 @@ def path_spec(directory: Path) -> dict[str, Any]:
     """The page of a run of `nugget neb`, as plain data."""
     run = read_path(directory)
     structures = Structures()
-    calls = _calls_data(run, structures)
-    config, result = run.config, run.result
+    config, result, n = run.config, run.result, len(run.outcomes)
+    ends = n if result is None else result["end_calls"]
+    phases = ["call" if result is None else "ends" if k < ends else "path" for k in range(n)]
+    calls = calls_data(run.outcomes, phases, structures)
     parts = [sections.verdict(path_verdict(run).to_dict())]
     data = [calls]
     if run.images:
@@ -37,7 +38,7 @@ def path_spec(directory: Path) -> dict[str, Any]:
         data.insert(0, shown.data())
         parts += [sections.side_by_side(shown.profile(), shown.film()), shown.gallery()]
         parts.append(sections.side_by_side(_certainty(run), _calls(run)))
-        parts.append(shown.table())
+        parts += [shown.table(), sections.rows("calls", title="All evaluations")]
     else:
         parts += [
             sections.text("The path is written at the end of the run; continue it with --resume."),
@@ -146,33 +147,11 @@ def _certainty(run: ReactionPath) -> Section:
 
 
 def _calls(run: ReactionPath) -> Section:
-    return sections.plot(
-        "calls", [sections.points("number", "force"), sections.level(run.config.fmax, "converged")],
-        title="Evaluations", x=sections.axis("evaluation"), colors=["phase"],
-        y=sections.axis("largest force, eV/Å", limits=(0, None)),
-        caption="First both ends are relaxed. Then images are evaluated where σ is largest, and at "
-        "the highest point of the path.",
-    )  # fmt: skip
-
-
-def _calls_data(run: ReactionPath, structures: Structures) -> Data:
-    ends = None if run.result is None else run.result["end_calls"]
-    n, outcomes = len(run.outcomes), run.outcomes
-    energy = [outcome.energy if outcome.ok else None for outcome in outcomes]
-    force = [largest_force(outcome.atoms) if outcome.ok else None for outcome in outcomes]
-    phase = ["call" if ends is None else "ends" if k < ends else "path" for k in range(n)]
-    failure = ["" if one.ok else f"{one.failure}: {one.reason}" for one in outcomes]
-    rows = [
-        structures.add(outcomes[k].atoms, f"evaluation {k + 1}", {}, energy[k]) for k in range(n)
-    ]
-    columns = {
-        "number": column(range(1, n + 1), "evaluation"),
-        "phase": column(phase, "phase"),
-        "energy": column(energy, "energy", "eV", 4),
-        "force": column(force, "largest force", "eV/Å", 3),
-        "failure": column(failure, "failure"),
-    }
-    return Data("calls", columns, rows)
+    return calls_plot(
+        run.config.fmax,
+        "First both ends are relaxed. Then images are evaluated where σ is largest, and at the "
+        "highest point of the path.",
+    )
 
 
 def _per_atom(image: Atoms, start: Atoms) -> dict[str, Floats]:

@@ -13,7 +13,7 @@ from nugget.errors import NuggetError
 from nugget.report.digest import fixed
 from nugget.report.page import Data, Structures, column, sections
 from nugget.report.page.sections import Section
-from nugget.report.verdict import Badge, Level
+from nugget.report.verdict import Badge, Level, listed
 from nugget.search.phase_diagram import DIAGRAM, PHASES
 from nugget.structures.io import read_images
 from nugget.systems.grand_potential import Envelope
@@ -147,8 +147,17 @@ def diagram_statements(directory: Path) -> tuple[list[str], list[Badge]]:
         return ["The phase diagram is not final; its phases have not been relaxed."], []
     diagram = read_diagram(file)
     stable = [phase for phase in diagram["phases"] if phase["stable"]]
-    names = ", ".join(phase["formula"] for phase in stable)
-    sentences = [f"The stable phases in the range of chemical potentials are {names}."]
+    names = listed([phase["formula"] for phase in stable])
+    verb = "phases in the range of chemical potentials are" if len(stable) > 1 else (
+        "phase in the range of chemical potentials is"
+    )  # fmt: skip
+    sentences = [f"The stable {verb} {names}."]
+    places = [
+        fixed(one["position"], 3) for one in diagram["boundaries"] if one["position"] is not None
+    ]
+    if places and len(diagram["elements"]) == 1:
+        name = f"Δμ({diagram['elements'][0]})"
+        sentences.append(f"They meet at {name} = {listed(places)} eV.")
     sentences += [
         f"{phase['formula']} is stable with a probability of {phase['probability']:.0%}."
         for phase in diagram["phases"]

@@ -64,6 +64,7 @@ class Run:
     formula: str = ""
     engine: str = ""
     evaluations: int = 0
+    final_evaluations: int = 0  # of them in final relaxations, which the budget does not limit
     budget: int | None = None
     failures: int = 0
     best_energy: float | None = None  # eV, of the lowest structure
@@ -198,6 +199,7 @@ def _search(place: Path, name: str) -> dict[str, Any]:
     return {
         **_numbers(rows, images),
         **_lowest(place, config, records, steps),
+        "final_evaluations": len(steps),
         "formula": config.system.title,
         "engine": config.engine.name,
         "budget": config.search.budget,
@@ -216,7 +218,8 @@ def _lowest(
     best = reported(place, goal, lowest.chosen(records, steps))
     if best is None:
         return {}
-    if goal.hull is not None:  # energies of different compositions cannot be compared
+    # Energies of different compositions cannot be compared.
+    if goal.hull is not None or config.system.vary is not None:
         return {"best": best.atoms, "best_energy": None, "best_per_atom": None}
     per_atom = goal.enthalpy(best.atoms, energy_of(best.atoms))
     return {

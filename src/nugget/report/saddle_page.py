@@ -18,7 +18,8 @@ from nugget.onthefly.run_settings import SaddleConfig
 from nugget.onthefly.saddle_run import RESULT, SADDLE, WAYS
 from nugget.onthefly.saddle_surface import NEGATIVE
 from nugget.report.digest import fixed
-from nugget.report.page import Data, Structures, as_html, column, page_spec, sections
+from nugget.report.onthefly_runs import calls_data, calls_plot
+from nugget.report.page import Data, Structures, as_html, page_spec, sections
 from nugget.report.page.sections import Section
 from nugget.report.verdict import (
     PAPER,
@@ -33,14 +34,18 @@ from nugget.report.verdict import (
     joined,
 )
 from nugget.storage.files import read_sealed
-from nugget.structures.geometry import largest_force
 from nugget.structures.io import read_images
 
 BAKER = (
     "J. Baker, An algorithm for the location of transition states, J. Comput. Chem. 7, 385 (1986)."
 )
+VINEYARD = (
+    "G. H. Vineyard, Frequency factors and isotope effects in solid state rate processes, J. Phys. "
+    "Chem. Solids 3, 121 (1957)."
+)
 _ERROR = (0.02, 0.1)  # eV
 _SWING, _FRAMES = 0.4, 16  # Å: displacement of the atom that moves most; frames of one oscillation
+_MINIMUM = "Minimum, saddles and products"
 _VALUES = {"mode": "displacement in the mode", "moved": "distance from the start, Å"}
 
 
@@ -76,31 +81,42 @@ def read_saddle(directory: Path) -> SaddleDirectory:
 
 
 def saddle_verdict(run: SaddleDirectory) -> Verdict:
-    """The verdict about a saddle search."""
+    """The verdict about a saddle search, or about the ways out of a minimum."""
     config, result, place = run.config, run.result, run.directory
     failed, total = sum(not one.ok for one in run.outcomes), len(run.outcomes)
     sentences: list[str] = []
     badges: list[Badge] = []
     if result is None:
         sentences.append("The search has no result yet.")
+    elif config.explore:
+        sentences += _ways_out(result, config.explore)
+        badges += _ways_badges(result, config.explore)
     else:
         sentences += [_outcome(result), _barriers(result)]
         badges += _badges(result, config.fmax)
     sentences.append(failure_sentence(failed, total))
     badges.append(failure_badge(failed, total, "Evaluations"))
     engine = config.engine.name
+    file, what = (WAYS, "read the ways out") if config.explore else (SADDLE, "read the saddle")
     uses = (
-        Use("read the saddle", f'ase.io.read("{place / SADDLE}", ":")'),
+        Use(what, f'ase.io.read("{place / file}", ":")'),
         Use("go on", f"nugget saddle --resume {place}"),
         Use("write the page", f"nugget report {place}"),
     )
     text = (
-        "The saddle point was found by partitioned rational-function steps along the lowest mode "
+        "Saddle points were searched by partitioned rational-function steps along the lowest mode "
         "of a local Gaussian process in inverse distances, trained on "
         f"{counted(total, 'evaluation')} with {engine}, until the largest force of {engine} was "
         f"below {config.fmax:g} eV/Å."
     )
-    return Verdict(joined(*sentences), tuple(badges), uses, text, cited(engine, PAPER, BAKER))
+    references = [PAPER, BAKER]
+    if config.explore:
+        text += (
+            " Starts were saddles of a potential that learned all evaluations. Rates are those of "
+            "harmonic transition-state theory with Vineyard's prefactor."
+        )
+        references.append(VINEYARD)
+    return Verdict(joined(*sentences), tuple(badges), uses, text, cited(engine, *references))
 
 
 def _outcome(result: dict[str, Any]) -> str:
@@ -109,8 +125,8 @@ def _outcome(result: dict[str, Any]) -> str:
         modes = result["engine_modes"] or result["model_modes"]
         by = "the engine" if result["engine_modes"] else "the model"
         return (
-            f"A saddle with exactly one negative mode ({modes[0]:.2f} eV/Å², by {by}) was found in "
-            f"{calls}."
+            f"A saddle with exactly one negative mode ({fixed(modes[0], 2)} eV/Å², by {by}) was "
+            f"found in {calls}."
         )
     return f"No saddle was found in {calls} ({result['reason']})."
 
@@ -134,10 +150,7 @@ def _badges(result: dict[str, Any], fmax: float) -> list[Badge]:
             "largest force", f"{result['fmax']:.3f} eV/Å", graded(result["fmax"], (fmax, 2 * fmax)),
             f"of the engine; good up to {fmax:g} eV/Å, bad above {2 * fmax:g}", "Evaluations",
         ),
-        Badge(
-            "error of the energy", f"{result['error']:.3f} eV", graded(result["error"], _ERROR),
-            f"good up to {_ERROR[0]:g} eV, bad above {_ERROR[1]:g} eV", "Evaluations",
-        ),
+        _error_badge("error of the energy", result["error"], "Evaluations"),
     ]  # fmt: skip
     modes = result["engine_modes"] or result["model_modes"]
     if modes:
@@ -148,30 +161,96 @@ def _badges(result: dict[str, Any], fmax: float) -> list[Badge]:
     return badges
 
 
+def _error_badge(label: str, error: float, evidence: str) -> Badge:
+    limits = f"good up to {_ERROR[0]:g} eV, bad above {_ERROR[1]:g} eV"
+    return Badge(label, f"{error:.3f} eV", graded(error, _ERROR), limits, evidence)
+
+
+def _ways_out(result: dict[str, Any], asked: int) -> list[str]:
+    ways = result["ways"]
+    searches = counted(result["searches"], "search", "searches")
+    cost = f"{counted(result['calls'], 'evaluation')} and {searches}"
+    if not ways:
+        sentences = [f"No way out of the minimum was found in {cost}."]
+    else:
+        first, *others = ways
+        sentences = [
+            f"The lowest barrier is {fixed(first['barrier'], 3)} ± {first['error']:.3f} eV.",
+            f"Its rate at {result['temperature']:g} K is {power(first['rate'])} per second "
+            f"({power(first['rate_low'])} to {power(first['rate_high'])})."
+            if power(first["rate"]) != "–"
+            else "Its rate is not known, because the modes of the model do not fit.",
+        ]
+        if others:
+            top = fixed(max(way["barrier"] for way in others), 3)
+            more = (
+                f"Another way out has a barrier of {top} eV"
+                if len(others) == 1 else f"{len(others)} more ways out have barriers up to {top} eV"
+            )  # fmt: skip
+            sentences.append(f"{more}; {cost} were used.")
+        else:
+            sentences.append(f"It was found in {cost}.")
+    if len(ways) < asked:
+        sentences.append(f"Only {len(ways)} of the {asked} ways asked for were found.")
+    if not result["complete"]:
+        sentences.append("All permitted evaluations were used, so a lower way may be missing.")
+    return sentences
+
+
+def power(value: float | None) -> str:
+    """A rate as 1.2e5; a dash if it is not known."""
+    if value is None or not np.isfinite(value):
+        return "–"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _ways_badges(result: dict[str, Any], asked: int) -> list[Badge]:
+    ways, complete = result["ways"], bool(result["complete"])
+    enough = Level.GOOD if len(ways) >= asked else Level.WARNING if ways else Level.BAD
+    badges = [
+        Badge("ways out", f"{len(ways)} of {asked}", enough, "bad if none", _MINIMUM),
+        Badge(
+            "complete", "yes" if complete else "no", Level.GOOD if complete else Level.WARNING,
+            "good if several searches in a row found nothing lower", "Evaluations",
+        ),
+    ]  # fmt: skip
+    if ways:
+        badges.append(_error_badge("error of the barrier", ways[0]["error"], _MINIMUM))
+    return badges
+
+
 def saddle_spec(directory: Path) -> dict[str, Any]:
     """The page of a run of `nugget saddle`, as plain data."""
     run = read_saddle(directory)
-    if run.config.explore:
-        return _ways_spec(run)
     structures = Structures()
-    data = _calls_data(run, structures)
-    parts = [sections.verdict(saddle_verdict(run).to_dict()), _figures(run)]
-    saddle = run.saddle
-    if saddle is None:
-        parts += [
-            sections.text("The saddle is written at the end of the run; continue it with --resume.")
-        ]
+    data, forces = _calls(run, structures)
+    formula = run.start.get_chemical_formula()
+    badge, title = ("no result yet", "plain"), f"Saddle point of {formula}"
+    parts = [sections.verdict(saddle_verdict(run).to_dict())]
+    first, second = _energies(), forces
+    if run.config.explore:
+        title = f"Ways out of {formula}"
+        if run.result is not None:
+            badge = ("complete", "good") if run.result["complete"] else ("all calls used", "plain")
+            parts += _ways(run, run.result, structures)
     else:
-        parts.append(sections.side_by_side(_gallery(run, structures), _mode(saddle, structures)))
-    parts += [sections.side_by_side(_energies(), _forces(run)), sections.rows("calls")]
+        parts.append(_figures(run))
+        if run.result is not None:
+            badge = ("converged", "good") if run.result["converged"] else ("not converged", "bad")
+        if (saddle := run.saddle) is not None:
+            parts.append(_gallery(run, structures))
+            first = _mode(saddle, structures)
+    if run.result is None:
+        parts.append(sections.remark("Structures are shown at the end of the run (--resume)."))
+    parts.append(sections.side_by_side(first, second))
+    parts += [_energies()] if first["kind"] == "film" else []
+    parts.append(sections.rows("calls", title="All evaluations"))
     settings = run.config.model_dump_json(indent=1)
     parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
-    badge = ("no result yet", "plain")
-    if run.result is not None:
-        badge = ("converged", "good") if run.result["converged"] else ("not converged", "bad")
     return page_spec(
-        run.start.get_chemical_formula(), parts, structures=structures, data=[data], badge=badge,
-        subtitle=f"saddle search with {run.config.engine.name}, {directory}",
+        title, parts, structures=structures, data=[data], badge=badge,
+        subtitle=f"{run.config.engine.name} · {directory}",
         footer=f"nugget {__version__}", inspector=True,
     )  # fmt: skip
 
@@ -197,7 +276,7 @@ def _figures(run: SaddleDirectory) -> Section:
     ]
     for by, key in (("model", "model_modes"), ("engine", "engine_modes")):
         if result[key]:
-            values = ", ".join(f"{value:.2f}" for value in result[key])
+            values = ", ".join(fixed(value, 2) for value in result[key])
             items.append(("lowest modes", f"{values} eV/Å²", f"of the {by}"))
     return sections.figures(items)
 
@@ -236,93 +315,50 @@ def _mode(saddle: Atoms, structures: Structures) -> Section:
 def _energies() -> Section:
     return sections.plot(
         "calls", [sections.points("number", "above")], title="Energies",
-        x=sections.axis("evaluation"), y=sections.axis("energy above the start, eV"),
-        colors=["phase"],
+        x=sections.axis("evaluation", integer=True), colors=["phase"],
+        y=sections.axis("energy above the start, eV", robust=True),
     )  # fmt: skip
 
 
-def _forces(run: SaddleDirectory) -> Section:
-    return sections.plot(
-        "calls", [sections.points("number", "force"), sections.level(run.config.fmax, "converged")],
-        title="Evaluations", x=sections.axis("evaluation"), colors=["phase"],
-        y=sections.axis("largest force, eV/Å", scale="log"),
-        caption="The last evaluations of a search are displaced along the lowest modes and "
-        "confirm their curvature.",
-    )  # fmt: skip
-
-
-def _calls_data(run: SaddleDirectory, structures: Structures) -> Data:
-    outcomes, n = run.outcomes, len(run.outcomes)
-    of_search = (run.result or {}).get("search_calls", n)
-    energy = [outcome.energy if outcome.ok else None for outcome in outcomes]
-    first = next((value for value in energy if value is not None), 0.0)
-    failure = ["" if one.ok else f"{one.failure}: {one.reason}" for one in outcomes]
-    rows = [
-        structures.add(outcomes[k].atoms, f"evaluation {k + 1}", {}, energy[k]) for k in range(n)
-    ]
-    columns = {
-        "number": column(range(1, n + 1), "evaluation"),
-        "phase": column(["search" if k < of_search else "checks" for k in range(n)], "phase"),
-        "energy": column(energy, "energy", "eV", 4),
-        "above": column([None if e is None else e - first for e in energy], "above start", "eV", 4),
-        "force": column(
-            [largest_force(one.atoms) if one.ok else None for one in outcomes],
-            "largest force", "eV/Å", 3,
-        ),
-        "failure": column(failure, "failure"),
-    }  # fmt: skip
-    return Data("calls", columns, rows)
+def _calls(run: SaddleDirectory, structures: Structures) -> tuple[Data, Section]:
+    """The calls of the engine, and their forces."""
+    n, caption = len(run.outcomes), ""
+    if run.config.explore:
+        phases = ["call"] * n
+    else:
+        of_search = (run.result or {}).get("search_calls", n)
+        phases = ["search" if k < of_search else "checks" for k in range(n)]
+        caption = "The last evaluations of a search confirm the curvature along its lowest modes."
+    plot = calls_plot(run.config.fmax, caption)
+    return calls_data(run.outcomes, phases, structures), plot
 
 
 # --------------------------------------------------------------------------- ways out
 
 
-def _ways_spec(run: SaddleDirectory) -> dict[str, Any]:
-    """The page of `nugget saddle --explore`."""
-    structures = Structures()
-    result, calls = run.result, len(run.outcomes)
-    parts = []
-    badge = ("no result yet", "plain")
-    if result is None:
-        parts.append(sections.text("The ways out are written at the end of the run; use --resume."))
-    else:
-        ways, asked = result["ways"], run.config.explore
-        badge = ("complete", "good") if result["complete"] else ("all calls used", "plain")
-        parts.append(sections.figures([
-            ("ways out", f"{len(ways)}", f"{asked} asked for"),
-            ("lowest barrier", f"{fixed(ways[0]['barrier'])} eV" if ways else "–", "of the engine"),
-            ("engine calls", str(calls), f"{result['searches']} searches"),
-        ]))  # fmt: skip
-        numbers = [
-            structures.add(image, _role(image), {}, float(image.get_potential_energy()))
-            for image in run.images
-        ]
-        items = [
-            sections.item(number, _role(image), [("energy above the minimum",
-                          f"{image.get_potential_energy() - result['minimum']:.4f} eV")])
-            for number, image in zip(numbers, run.images, strict=True)
-        ]  # fmt: skip
-        heads = ["way", "barrier, eV", "±, eV", "back, eV", "prefactor, 1/s", "rate, 1/s", "found"]
-        rows = [
-            (str(k), way["barrier"], way["error"], way["barrier_back"], f"{way['prefactor']:.2e}",
-             f"{way['rate']:.2e} ({way['rate_low']:.1e} to {way['rate_high']:.1e})", way["count"])
-            for k, way in enumerate(ways, start=1)
-        ]  # fmt: skip
-        title = f"Barriers and harmonic rates at {result['temperature']:g} K"
-        digits = (None, 4, 4, 4, None, None, 0)
-        parts.append(
-            sections.table(heads, rows, title=title, structures=numbers[1::2], digits=digits)
-        )
-        parts.append(sections.gallery(items, title="Minimum, saddles and products"))
-    data = _calls_data(run, structures)
-    parts += [sections.side_by_side(_energies(), _forces(run)), sections.rows("calls")]
-    settings = run.config.model_dump_json(indent=1)
-    parts.append(sections.code(settings, title="Settings", filename="run.json", folded=True))
-    return page_spec(
-        run.start.get_chemical_formula(), parts, structures=structures, data=[data], badge=badge,
-        subtitle=f"ways out of a minimum with {run.config.engine.name}, {run.directory}",
-        footer=f"nugget {__version__}", inspector=True,
-    )  # fmt: skip
+def _ways(run: SaddleDirectory, result: dict[str, Any], structures: Structures) -> list[Section]:
+    """The minimum, the ways out of it and their barriers, of `nugget saddle --explore`."""
+    numbers = [
+        structures.add(image, _role(image), {}, float(image.get_potential_energy()))
+        for image in run.images
+    ]
+    items = []
+    for number, image in zip(numbers, run.images, strict=True):
+        above = fixed(image.get_potential_energy() - result["minimum"])
+        items.append(sections.item(number, _role(image), [("above minimum", f"{above} eV")]))
+    heads = ["way", "barrier, eV", "±, eV", "back, eV", "prefactor, 1/s", "rate, 1/s", "found"]
+    rows = [
+        (str(k), way["barrier"], way["error"], way["barrier_back"], power(way["prefactor"]),
+         f"{power(way['rate'])} ({power(way['rate_low'])} to {power(way['rate_high'])})",
+         way["count"])
+        for k, way in enumerate(result["ways"], start=1)
+    ]  # fmt: skip
+    title = f"Barriers and harmonic rates at {result['temperature']:g} K"
+    digits = (None, 4, 4, 4, None, None, 0)
+    return [
+        sections.table(heads, rows, title=title, structures=numbers[1::2], digits=digits),
+        sections.gallery(items, title=_MINIMUM),
+    ]
 
 
 def _role(image: Atoms) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from ase import Atoms
 
 import nugget
 from nugget.errors import NuggetError
@@ -28,6 +31,7 @@ from nugget.search.stop import RediscoveryCounter
 from nugget.search.store import DATABASE, Reader, State
 from nugget.search.surrogate import make_potential
 from nugget.storage.database import versions
+from nugget.systems.grand_canonical import VariedAtoms
 from nugget.systems.system_settings import kind_of, make_goal, make_system
 
 #: Settings with an option of their own in `nugget search`.
@@ -90,6 +94,10 @@ def _present_files(config: Config, directory: Path) -> dict[str, str]:
     return files
 
 
+def _placed_atoms(problem: VariedAtoms, atoms: Atoms) -> str:
+    return problem.name_of(problem.placed(atoms))
+
+
 def as_line(words: list[str]) -> str:
     """A shell command with a line break before every option."""
     text = ""
@@ -118,7 +126,10 @@ class SearchPage:
         self.structures = Structures()
         self.evaluations = Evaluations(self.goal, self.structures)
         self.steps: list[PolishStep] = []
-        self.gallery = Gallery(self.structures, self.goal)
+        named = None
+        if isinstance(problem, VariedAtoms):
+            named = partial(_placed_atoms, problem)
+        self.gallery = Gallery(self.structures, self.goal, named)
         self.films = built.RelaxationFilms(self.structures)
         self._lowest = Lowest(self.goal)
         self.rediscoveries = RediscoveryCounter(self._learned(problem))

@@ -12,7 +12,7 @@ from nugget.descriptors.base import Descriptor
 from nugget.display import duration
 from nugget.numerics.arrays import Floats
 from nugget.report.digest import improvements, shares
-from nugget.report.minima import AtomModel, Low
+from nugget.report.minima import AtomModel, Low, letter_of
 from nugget.report.page import Data, Structures, column
 from nugget.report.page import sections as parts
 from nugget.report.page.sections import Section
@@ -57,6 +57,8 @@ class Evaluations:
         """All columns except those of the map."""
         columns = {}
         for name, (label, unit, digits) in _COLUMNS.items():
+            if name == "value":
+                label = letter_of(self.goal)
             unit = self.goal.unit if unit == "goal" else unit
             columns[name] = column(self._columns[name], label, unit, digits)
         return Data(NAME, columns, self.rows)
@@ -158,7 +160,10 @@ BADGES = {
 
 def _difference(goal: Goal) -> str:
     """The plotted quantity of an evaluation."""
-    return "above the hull" if goal.hull is not None else "E − lowest"
+    if goal.hull is not None:
+        return "above the hull"
+    letter = letter_of(goal)
+    return letter if goal.quantity == "grand potential" else f"{letter} − lowest"
 
 
 def energies(goal: Goal) -> Section:
@@ -201,7 +206,7 @@ def ladder(low: Sequence[Low], numbers: Sequence[int], goal: Goal) -> tuple[Data
 
 
 class RelaxationFilms:
-    """The final relaxation of the lowest structure as a film; structures are added once."""
+    """The final relaxations of the lowest structures as a film; structures are added once."""
 
     def __init__(self, structures: Structures) -> None:
         self.structures = structures
@@ -210,39 +215,51 @@ class RelaxationFilms:
     def parts(
         self, records: Sequence[Record], steps: Sequence[PolishStep], low: Sequence[Low], goal: Goal
     ) -> tuple[Data, list[Section]]:
-        """The first of the lowest structures that was relaxed, from its evaluation to its end."""
-        chosen = next((one.start for one in low if one.polished and one.start >= 0), None)
-        path = [step for step in steps if step.start == chosen and step.ok]
-        images = [(0, r.atoms) for r in records if r.iteration == chosen and r.ok]
-        images += [(step.step, step.atoms) for step in path]
-        if chosen is None or len(images) < 2:
+        """Each relaxed structure from its evaluation to its end, in the order of the gallery."""
+        names = ("minimum", "step", "part", "value", "fmax")
+        columns: dict[str, list[Any]] = {name: [] for name in names}
+        numbers: list[int] = []
+        frames: list[int] = []
+        curves: dict[int, Section] = {}
+        for start in dict.fromkeys(one.start for one in low if one.polished and one.start >= 0):
+            images = [(0, r.atoms) for r in records if r.iteration == start and r.ok]
+            images += [(step.step, step.atoms) for step in steps if step.start == start and step.ok]
+            if len(images) < 2:
+                continue
+            values = [goal.value(atoms, energy_of(atoms)) for _, atoms in images]
+            forces = [force_lengths(atoms) for _, atoms in images]
+            fmax = [None if f is None else float(np.max(f, initial=0.0)) for f in forces]
+            # Later steps are displaced along soft modes, which shows that the end is no saddle.
+            end = int(np.argmin(values)) + 1
+            tests = len(images) - end
+            own = [self._number(start, step, atoms) for step, atoms in images]
+            columns["minimum"] += [f"evaluation {start + 1}"] * len(images)
+            columns["step"] += [step for step, _ in images]
+            columns["part"] += ["relaxation"] * end + ["test for a saddle"] * tests
+            columns["value"] += values
+            columns["fmax"] += fmax
+            curves[start] = parts.curve("", columns["step"][-len(images) :][:end], fmax[:end])
+            numbers += own
+            frames += own[:end]
+        if not frames:
             data = Data(_RELAXATION, {})
             return data, [parts.remark("No structure has been relaxed with the engine yet.")]
-        numbers = [self._number(chosen, step, atoms) for step, atoms in images]
-        forces = [force_lengths(atoms) for _, atoms in images]
-        columns = {
-            "step": column([step for step, _ in images], "step"),
-            "value": column(
-                [goal.value(atoms, energy_of(atoms)) for _, atoms in images],
-                goal.quantity, goal.unit, 4,
-            ),
-            "fmax": column(
-                [None if f is None else float(np.max(f, initial=0.0)) for f in forces],
-                "fmax", "eV/Å", 3,
-            ),
-        }  # fmt: skip
+        units = {"value": (goal.quantity, goal.unit, 4), "fmax": ("fmax", "eV/Å", 3)}
+        shown = {name: column(columns[name], *units.get(name, (name,))) for name in names}
         film = parts.film(
-            numbers, title="Final relaxation", span="half",
-            caption=f"The final relaxation that began at evaluation {chosen + 1}.",
+            frames, title="Final relaxations", span="half",
+            caption="The relaxed structures one after the other, each from its evaluation on.",
         )  # fmt: skip
+        ordered = [curves[start] for start in sorted(curves)]  # with the colours of their points
         plot = parts.plot(
-            _RELAXATION, [parts.line("step", "fmax"), parts.points("step", "fmax")],
-            title="Convergence of the relaxation", span="half",
+            _RELAXATION, [*ordered, parts.points("step", "fmax")],
+            title="Convergence of the relaxations", span="half", colors=["minimum", "part"],
             x=parts.axis("step", integer=True),
             y=parts.axis("fmax on free atoms (eV/Å)", scale="log", floor=FLOOR),
-            caption="The largest force of the engine. Click a point to see the step.",
+            caption="The largest force of the engine. At the end atoms are displaced along soft "
+            "modes, which shows whether the structure is a saddle point; no line leads there.",
         )  # fmt: skip
-        return Data(_RELAXATION, columns, numbers), [film, plot]
+        return Data(_RELAXATION, shown, numbers), [film, plot]
 
     def _number(self, start: int, step: int, atoms: Atoms) -> int:
         if (start, step) not in self._numbers:

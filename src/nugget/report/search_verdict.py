@@ -170,7 +170,9 @@ def search_verdict(facts: SearchFacts) -> Verdict:
         level = graded(recent.error, MODEL_ERROR)
         badges.append(Badge("model error", value, level, limits, _BADGE_TRUST))
         if level is Level.BAD:
-            sentences.append(f"The model misses energies by {value} on average.")
+            few = recent.error > 3 * recent.median  # a few large errors decide
+            middle = f", by {per_atom(recent.median)} in the median" if few else ""
+            sentences.append(f"The model misses energies by {value} on average{middle}.")
     failed, total = sum(failures(facts.records).values()), len(facts.records)
     sentences += [failure_sentence(failed, total), *_check_sentences(facts), _end_sentence(facts)]
     badges.append(failure_badge(failed, total, _FAILURES))
@@ -326,7 +328,11 @@ def _hull(facts: SearchFacts) -> tuple[list[str], list[Badge]]:
     if unrelaxed:
         sentences.append(
             f"{counted(len(unrelaxed), 'composition')} above the hull ({listed(unrelaxed, 5)}) "
-            "were not relaxed, so their distances are upper bounds."
+            + (
+                "was not relaxed, so its distance is an upper bound."
+                if len(unrelaxed) == 1
+                else "were not relaxed, so their distances are upper bounds."
+            )
         )
     level = Level.BAD if loose or not stable else Level.GOOD
     on = f"{len(stable) - len(loose)} of {len(stable)}"
@@ -446,7 +452,7 @@ def _methods(facts: SearchFacts) -> tuple[str, tuple[str, ...]]:
         text += (
             f" The lowest structures were relaxed with {config.engine.name} in "
             f"{counted(len(facts.steps), 'further evaluation')} until no force on a free atom "
-            "exceeded 0.05 eV/Å."
+            f"exceeded {search.final_fmax:g} eV/Å."
         )
     if config.system.pressure:
         text += f" Enthalpies refer to a pressure of {config.system.pressure:g} GPa."

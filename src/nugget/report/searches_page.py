@@ -497,7 +497,7 @@ def _progress(searches: CampaignSearches) -> Section:
     groups: dict[str, list[Course]] = {}
     for member in searches.members:
         groups.setdefault(member.setting.name, []).append(searches.courses[member.directory])
-    caption = "Median over the searches of a setting"
+    caption = "Before the final relaxations. Median over the searches of a setting"
     caption += ", with the interquartile range." if len(groups) <= _BANDS else "."
     return _best_so_far(groups, searches.lowest() or 0.0, searches.unit, caption)
 

@@ -100,7 +100,8 @@ def graded(value: float, limits: tuple[float, float]) -> Level:
 
 
 def calibration_level(z: float) -> Level:
-    """The level of an rms of error/σ."""
+    """The level of an rms of error/σ, as it is shown."""
+    z = round(z, 2) if z >= 0.01 else z
     if CALIBRATED[0] <= z <= CALIBRATED[1]:
         return Level.GOOD
     return Level.WARNING if USELESS[0] <= z <= USELESS[1] else Level.BAD

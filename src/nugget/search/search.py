@@ -227,7 +227,7 @@ def search_contents(search: Search) -> Contents:
     if good:
         lowest = min(goal.value(record.atoms, record.energy) for record in good)
         facts["lowest evaluated"] = f"{lowest:.4f} {goal.unit}"
-        words.append(f"best {facts['lowest evaluated']}")
+        words.append(f"lowest evaluated {facts['lowest evaluated']}")
     pictures = partial(_search_pictures, search, good)
     return Contents("Search", [*words, f"in {place}"], facts, pictures=pictures)
 

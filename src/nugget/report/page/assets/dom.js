@@ -39,7 +39,7 @@ function formatCell(value, digits) {
 
 // Formulas with their numbers as indices: Au20 as Au₂₀.
 function formulaText(text) {
-  return String(text).replaceAll(/(?<![\w\-./=])(?:[A-Z][a-z]?\d*)+(?![\w\-./=])/g, (word) =>
+  return String(text).replaceAll(/(?<![\w\-./=])(?:[A-Z][a-z]?\d*)+(?![\w\-/=]|\.\w)/g, (word) =>
     word.replaceAll(/(?<=[A-Za-z])\d+/g, (n) => [...n].map((c) => "₀₁₂₃₄₅₆₇₈₉"[c]).join("")));
 }
 
@@ -52,7 +52,7 @@ function spaceGroup(text) {
 function factLine([label, value]) {
   const dd = label === "point group" && value.length > 1
     ? el("dd", {}, value[0], el("sub", { text: value.slice(1) }))
-    : el("dd", { text: label === "space group" ? spaceGroup(value) : formulaText(value) });
+    : el("dd", { class: value.length < 16 ? "short" : null, text: label === "space group" ? spaceGroup(value) : formulaText(value) });
   return el("div", {}, el("dt", { text: label }), dd);
 }
 

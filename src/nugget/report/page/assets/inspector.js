@@ -92,7 +92,7 @@ class Inspector {
   show(structure, by) {
     const frame = store.frames[structure];
     this.viewer.show(structure, true);
-    this.title.textContent = titleOf(structure);
+    this.title.textContent = formulaText(titleOf(structure));
     const found = rowOf(structure);
     this.facts.replaceChildren();
     if (found) {

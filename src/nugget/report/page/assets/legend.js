@@ -66,7 +66,7 @@ function makeLegend(plot) {
     if (!layer.name) continue;
     const swatch = el("span", { class: layer.kind === "zone" ? "swatch zone" : layer.kind === "level" ? "swatch dashed" : "swatch" });
     if (layer.kind === "curve") swatch.style.background = plot.curveColor(layer);
-    plot.legend.append(el("span", { class: "entry" }, swatch, layer.name));
+    plot.legend.append(el("span", { class: "entry" }, swatch, formulaText(layer.name)));
   }
 }
 
@@ -85,5 +85,5 @@ function wordButton(plot, word) {
       event.currentTarget.setAttribute("aria-pressed", !plot.hidden.has(word));
       plot.redraw();
     },
-  }, mark, String(word || "–"));
+  }, mark, formulaText(word || "–"));
 }

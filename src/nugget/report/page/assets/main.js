@@ -68,17 +68,24 @@ function build() {
   document.documentElement.dataset.ready = "yes";
 }
 
-// Paper is light, whatever the screen shows.
-let themeBefore = null;
+// Paper is light, whatever the screen shows, and as wide as .printing; nothing on it can be opened.
+let themeBefore = null, opened = [];
 window.addEventListener("beforeprint", () => {
   themeBefore = chosenTheme;
   chooseTheme("light");
+  document.body.classList.add("printing");
+  opened = [...document.querySelectorAll(".verdict-more details:not([open])")];
+  for (const one of opened) one.open = true;
   for (const one of [...plots, ...viewers]) {
     one.base = null;
     one.draw();
   }
 });
-window.addEventListener("afterprint", () => chooseTheme(themeBefore));
+window.addEventListener("afterprint", () => {
+  document.body.classList.remove("printing");
+  for (const one of opened) one.open = false;
+  chooseTheme(themeBefore);
+});
 
 build();
 

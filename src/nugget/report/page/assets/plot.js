@@ -93,9 +93,9 @@ class Plot {
         xs = xs.concat(layer.x);
         ys = ys.concat(layer.y, layer.low ?? [], layer.high ?? []);
       } else if (layer.kind === "level") ys.push(layer.y);
-      else if (layer.kind === "zone" && !this.points.length) ys.push(layer.low, layer.high);
     }
     let x = this.axisLimits(xs, this.xAxis), y = this.axisLimits(ys, this.yAxis);
+    for (const { low, high } of this.part.layers.filter((layer) => layer.kind === "zone")) y = [Math.min(y[0], low), Math.max(y[1], high)];
     if (this.part.square) x = y = [Math.min(x[0], y[0]), Math.max(x[1], y[1])];
     return { x, y };
   }

@@ -52,19 +52,24 @@ makers.bars = (part) => {
   }));
 };
 
-makers.code = (part) => {
-  const copy = el("button", { type: "button", text: "copy", onclick: async () => {
+// Copies a text that `node` shows; where there is no clipboard, it is marked instead.
+function copyButton(text, node, label = null) {
+  const button = el("button", { type: "button", text: "copy", "aria-label": label, onclick: async () => {
     try {
-      await navigator.clipboard.writeText(part.text);
-      copy.textContent = "copied";
+      await navigator.clipboard.writeText(text);
+      button.textContent = "copied";
     } catch {
-      getSelection().selectAllChildren(block); // no clipboard here: it is marked instead
-      copy.textContent = "marked";
+      getSelection().selectAllChildren(node);
+      button.textContent = "marked";
     }
-    setTimeout(() => (copy.textContent = "copy"), 1500);
+    setTimeout(() => (button.textContent = "copy"), 1500);
   } });
+  return button;
+}
+
+makers.code = (part) => {
   const block = el("pre", { tabindex: 0 }, el("code", { text: part.text }));
-  const tools = el("div", { class: "tools" }, copy,
+  const tools = el("div", { class: "tools" }, copyButton(part.text, block),
     part.filename ? el("button", { type: "button", text: "download", onclick: () => save(part.filename, part.text) }) : null);
   return el("div", { class: "code-box" }, tools, block);
 };

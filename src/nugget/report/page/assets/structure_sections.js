@@ -8,18 +8,22 @@ makers.gallery = (part) => {
   const list = cards.map((card) => card.viewer);
   for (const viewer of list) viewer.group = list; // they turn together
   for (const viewer of list) viewer.orient(alignedTo(frames[0], viewer.frame));
-  const own = ["coordination", ...(frames.some((frame) => frame?.kinds) ? ["kind"] : [])];
-  const modes = ["element", ...own, ...Object.keys(part.values ?? {}).filter((name) => frames.some((frame) => frame?.values(name)))];
+  return el("div", {}, colorTools(list, frames, (mode) => rangeOf(list, mode)), el("div", { class: `gallery${cards.length < 4 ? " few" : ""}` }, cards.map((card) => card.node)));
+};
+
+// The choice of colours, their key, and buttons, for viewers of these frames.
+function colorTools(list, frames, rangeFor) {
+  const own = ["coordination", ...(frames.some((frame) => frame.kinds) ? ["kind"] : [])];
+  const modes = ["element", ...own, ...new Set(frames.flatMap((frame) => frame.names))];
   const key = el("div", {});
   const color = (mode) => {
-    const range = mode === "element" ? null : rangeOf(list, mode);
-    for (const card of cards) Object.assign(card.viewer, { mode, range }).redraw();
+    const range = mode === "element" ? null : rangeFor(mode);
+    for (const viewer of list) Object.assign(viewer, { mode, range }).redraw();
     key.replaceChildren(mode === "element" ? elementKey(...frames) : ramp(range, mode));
   };
   color("element");
-  const tools = el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
-  return el("div", {}, tools, el("div", { class: `gallery${cards.length < 4 ? " few" : ""}` }, cards.map((card) => card.node)));
-};
+  return el("div", { class: "tools" }, modeSwitch(modes, color), key, viewTools(list, frames[0].pbc.some(Boolean)));
+}
 
 function galleryCard(item) {
   const viewer = new Viewer({ class: "small" });
@@ -43,7 +47,7 @@ makers.film = (part) => {
   const show = (k) => {
     slider.value = k;
     viewer.show(list[k], true);
-    label.textContent = titleOf(list[k]) + (list.length > 1 ? ` (${k + 1} of ${list.length})` : "");
+    label.textContent = formulaText(titleOf(list[k])) + (list.length > 1 ? ` (${k + 1} of ${list.length})` : "");
   };
   slider.addEventListener("input", () => {
     show(Number(slider.value));
@@ -65,26 +69,16 @@ makers.film = (part) => {
     if (k >= 0 && k !== Number(slider.value)) show(k);
     else if (k < 0 && spec.inspector === false) { // there is no other place to show it
       viewer.show(structure, true);
-      label.textContent = titleOf(structure);
+      label.textContent = formulaText(titleOf(structure));
     }
   });
   disposers.push(() => clearInterval(playing));
   Object.assign(valueNames, part.values ?? {});
   const frames = list.map((structure) => store.frames[structure]);
-  const own = ["coordination", ...(frames.some((frame) => frame.kinds) ? ["kind"] : [])];
-  const modes = ["element", ...own, ...new Set(frames.flatMap((frame) => frame.names))];
-  const key = el("div", {});
-  const color = (mode) => {
-    const range = mode === "element" ? null : mode === "coordination" ? [0, 12] : extent(frames.flatMap((frame) => [...(frame.values(mode) ?? [])]), true);
-    Object.assign(viewer, { mode, range }).redraw();
-    key.replaceChildren(mode === "element" ? elementKey(frames[0]) : ramp(range, mode));
-  };
-  if (list.length) {
-    show(0);
-    color("element");
-  }
+  const range = (mode) => (mode === "coordination" ? [0, 12] : extent(frames.flatMap((frame) => [...(frame.values(mode) ?? [])]), true));
+  if (list.length) show(0);
   const several = list.length > 1;
   return el("div", { class: "film" },
-    el("div", { class: "tools" }, modeSwitch(modes, color), key, frames.length ? viewTools([viewer], frames[0].pbc.some(Boolean)) : null), viewer.node,
+    frames.length ? colorTools([viewer], frames, range) : null, viewer.node,
     el("div", { class: "tools" }, several ? [play, slider] : [], label, downloads(() => viewer.structure)));
 };

@@ -32,18 +32,8 @@ function sentence(text) {
 }
 
 function useLine({ purpose, command }) {
-  const copy = el("button", { type: "button", text: "copy", "aria-label": `Copy: ${purpose}`, onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(command);
-      copy.textContent = "copied";
-    } catch {
-      getSelection().selectAllChildren(code);
-      copy.textContent = "marked";
-    }
-    setTimeout(() => (copy.textContent = "copy"), 1500);
-  } });
   const code = el("code", { text: command });
-  return el("div", { class: "use-line" }, el("span", { class: "quiet", text: purpose }), code, copy);
+  return el("div", { class: "use-line" }, el("span", { class: "quiet", text: purpose }), code, copyButton(command, code, `Copy: ${purpose}`));
 }
 
 makers.verdict = (part) => {

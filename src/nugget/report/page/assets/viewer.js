@@ -104,7 +104,7 @@ class Viewer {
     this.rotation = firstView(this.frame);
     this.zoom = 1;
     const periodic = this.frame.pbc.every(Boolean);
-    this.repeat = periodic && this.frame.numbers.length <= 4 ? 2 : 1;
+    this.repeat = periodic && this.frame.numbers.length <= 2 ? 2 : 1;
     this.build();
     this.zoom = this.fitting();
   }
