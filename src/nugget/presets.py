@@ -43,9 +43,9 @@ _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
 _WIDTHS = (0.7, 0.5)
 
 # The second-moment mean function: structures and atoms it is fitted to, and the largest number of
-# elements; the largest share of the rms force that it may leave on other structures; and by how much
-# the score of leave-one-out errors must be better without it, since its value lies outside of the
-# training set.
+# elements; the largest share of the rms force that it may leave on other structures; and by how
+# much the score of leave-one-out errors must be better without it, since its value lies outside of
+# the training set.
 _COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
 _UNEXPLAINED, _BETTER = 0.5, 0.15
 
