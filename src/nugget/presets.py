@@ -43,11 +43,11 @@ _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
 _WIDTHS = (0.7, 0.5)
 
 # The second-moment mean function: structures and atoms it is fitted to, and the largest number of
-# elements; the largest share of the rms force that it may leave on other structures, and by how
-# much the score of leave-one-out errors may be worse with it, since its value lies outside of the
-# training set.
+# elements; the largest share of the rms force that it may leave on other structures; and by how
+# much the score of leave-one-out errors must be better without it, since its value lies outside of
+# the training set.
 _COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
-_UNEXPLAINED, _WORSE = 0.5, 0.15
+_UNEXPLAINED, _BETTER = 0.5, 0.15
 
 # Mean number of neighbours up to which a second, long range is affordable.
 _NEIGHBOURS = 80
@@ -173,15 +173,19 @@ def auto(
     training set of the images, if it is available. `tell` is called with the name of each range.
     `Potential.choices` records the result.
 
-    With `cohesion`, a second-moment mean function is added to `mean_function` if it explains the
-    forces and does not increase the errors.
+    With `cohesion`, all ranges are tried with a second-moment mean function beside `mean_function`
+    if it explains the forces. The best one is then tried without it as well.
     """
     if images is None:
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
     sample = _sample(images, seed)
     trials: dict[str, NoiseTrial] = {}
     recipes = dict(CANDIDATES)
-    mean = as_mean_function(DEFAULT_MEAN) if mean_function is None else mean_function
+    plain = mean = as_mean_function(DEFAULT_MEAN) if mean_function is None else mean_function
+    second_moment = _second_moment(sample, use_forces) if cohesion else None
+    if second_moment is not None:
+        parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
+        mean = SumMeanFunction((*parts, second_moment))
 
     def attempt(name: str, mean: MeanFunction = mean) -> None:
         if tell is not None:
@@ -209,15 +213,12 @@ def auto(
         if _best(trials) != narrow:
             break
     best = _best(trials)
-    second_moment = _second_moment(sample, use_forces) if cohesion else None
     if second_moment is not None:
-        parts = mean.parts if isinstance(mean, SumMeanFunction) else (mean,)
-        longer = SumMeanFunction((*parts, second_moment))
-        name = f"{best}, second moment"
-        recipes[name] = recipes[best]
-        attempt(name, longer)
-        if trials[name].score < trials[best].score + _WORSE:
-            best, mean = name, longer
+        without = f"{best}, no second moment"
+        recipes[without] = recipes[best]
+        attempt(without, plain)
+        if trials[without].score < trials[best].score - _BETTER:
+            best, mean = without, plain
     potential = recipes[best].potential(species, images if data is None else data)
     potential.prior = mean
     factors = float(trials[best].energy), float(trials[best].force)
