@@ -23,6 +23,7 @@ from ase.visualize.plot import plot_atoms
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nugget import Potential
 from nugget.report.style import Theme, drawing
 
 HERE = Path(__file__).parent
@@ -166,6 +167,24 @@ def baseline(pages: Path, theme: Theme) -> Figure:
     return figure
 
 
+def select(pages: Path, theme: Theme) -> Figure:
+    """σ of the pool after each label, and test errors of the models from smallest to largest."""
+    folder = pages / "select_label_fit"
+    test = read(folder / "test-labelled.extxyz", ":")
+    labels = np.array([atoms.get_potential_energy() for atoms in test])
+    figure, (left, right) = canvas(3.0, 3.0, height=2.6)
+    for number, (name, marker) in enumerate({"chosen": "o", "random": "x"}.items()):
+        sigma = [atoms.info["expected_uncertainty"] for atoms in read(folder / f"{name}.extxyz", ":")]
+        left.semilogy(range(1, len(sigma) + 1), sigma, marker, color=theme.colour(number), ms=4)
+        error = Potential.load(folder / f"{name}.model").predict(test).energy - labels
+        error = np.sort(1000 * np.abs(error) / [len(atoms) for atoms in test])
+        right.semilogy(error, marker, color=theme.colour(number), ms=4, label=name)
+    left.set(xlabel="label", ylabel="expected σ of the pool, eV/atom")
+    right.set(xlabel="test structure, sorted by error", ylabel="error, meV/atom")
+    right.legend()
+    return figure
+
+
 def copied(pages: Path) -> None:
     """Figures that the commands make themselves, smaller."""
     for source, name, width in (
@@ -198,6 +217,7 @@ FIGURES: dict[str, tuple[str, Callable[[Path, Theme], Figure]]] = {
     "crystal": ("crystal", crystal),
     "dynamics": ("dynamics", dynamics),
     "baseline": ("baseline", baseline),
+    "select_label_fit": ("select", select),
 }
 
 
