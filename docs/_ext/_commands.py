@@ -13,7 +13,6 @@ from typer.models import ArgumentInfo
 from nugget.cli._console import flowing
 from nugget.cli.main import COMMANDS
 
-
 PAGES = Path(__file__).parents[1] / "reference" / "commands"
 MARK = re.compile(r"^<!-- generated: commands ([\w ]+) -->$", re.MULTILINE)
 

@@ -174,7 +174,9 @@ def select(pages: Path, theme: Theme) -> Figure:
     labels = np.array([atoms.get_potential_energy() for atoms in test])
     figure, (left, right) = canvas(3.0, 3.0, height=2.6)
     for number, (name, marker) in enumerate({"chosen": "o", "random": "x"}.items()):
-        sigma = [atoms.info["expected_uncertainty"] for atoms in read(folder / f"{name}.extxyz", ":")]
+        sigma = [
+            atoms.info["expected_uncertainty"] for atoms in read(folder / f"{name}.extxyz", ":")
+        ]
         left.semilogy(range(1, len(sigma) + 1), sigma, marker, color=theme.colour(number), ms=4)
         error = Potential.load(folder / f"{name}.model").predict(test).energy - labels
         error = np.sort(1000 * np.abs(error) / [len(atoms) for atoms in test])

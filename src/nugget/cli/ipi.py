@@ -40,7 +40,7 @@ def ipi(
 
     i-PI moves the atoms, for example as beads of a path integral. Other programs with the same
     protocol work as well. Start several clients to evaluate beads in parallel. σ of the energy (eV)
-    and the distance from the training domain are sent as extras, `energy_uncertainty` and `outside`.
+    and the distance from the training domain are the extras `energy_uncertainty` and `outside`.
 
     After a stop with --stop-above, i-PI waits for another client. Label the structure, fit a model
     to the extended training set, and start the client again. The exit code is then 3.

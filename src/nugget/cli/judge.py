@@ -30,7 +30,9 @@ def judge(
     energy_key: opt.EnergyKey = None,
     forces_key: opt.ForcesKey = None,
     ask: str | None = Option(
-        None, metavar="ENGINE", help="Label the most informative structures of DATA with this engine."
+        None,
+        metavar="ENGINE",
+        help="Label the most informative structures of DATA with this engine.",
     ),
     number: int = Option(10, "--number", "-n", min=5, help="Structures to label with --ask."),
     out: Path | None = Option(

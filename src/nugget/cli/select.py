@@ -50,7 +50,8 @@ def select(
         typer.Option("--forces/--no-forces", help="Count forces of labels. Default: --by forces."),
     ] = None,
     cost: Annotated[
-        Literal["structure", "atoms"], typer.Option(help="Unit of the cost of a label: a structure or an atom.")
+        Literal["structure", "atoms"],
+        typer.Option(help="Unit of the cost of a label: a structure or an atom."),
     ] = "structure",
     index: opt.Index = ":",
     exclude: Annotated[
