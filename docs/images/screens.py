@@ -31,7 +31,7 @@ SCREENS = {
     "page-saddle": ("saddle/ts/report.html", 1180),
     "page-ways": ("saddle/ways/report.html", 1180),
     "page-select": ("select_label_fit/model.html", 1180),
-    "page-foundation": ("foundation_models/model.html", 1180),
+    "page-foundation": ("foundation_models/corrected.html", 1180),
     "page-overlayer": ("overlayer/overlayer/report.html", 1180),
 }
 DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
