@@ -95,7 +95,7 @@ def verdict(low: float, high: float) -> str:
     """What an interval of CE(exact) − CE(projected process) says; a wide one says nothing."""
     found = f"difference of CE within [{low:+.3f}, {high:+.3f}]."
     if high - low > UNDECIDED:
-        return f"Too few splits to tell the committee from the projected process: {found}"
+        return f"Too few splits to distinguish the committee from the projected process: {found}"
     words = "worse calibrated than" if low > 0 else "better calibrated than"
     words = words if low > 0 or high < 0 else "as well calibrated as"
     return f"The exact committee is {words} the projected process: {found}"

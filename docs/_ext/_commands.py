@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo
@@ -12,10 +13,30 @@ from typer.models import ArgumentInfo
 from nugget.cli._console import flowing
 from nugget.cli.main import COMMANDS
 
+PAGES = Path(__file__).parents[1] / "reference" / "commands"
+MARK = re.compile(r"^<!-- generated: commands ([\w ]+) -->$", re.MULTILINE)
 
-def commands() -> str:
-    """All commands in Markdown."""
-    return "\n\n".join(_command(command) for command in COMMANDS)
+
+def commands(names: str) -> str:
+    """The named commands in Markdown."""
+    functions = {command.__name__: command for command in COMMANDS}
+    return "\n\n".join(_command(functions[name]) for name in names.split())
+
+
+def command_table() -> str:
+    """All commands with links to their pages; KeyError if a command is on no page."""
+    page = {
+        name: path.name
+        for path in PAGES.glob("*.md")
+        for mark in MARK.findall(path.read_text(encoding="utf-8"))
+        for name in mark.split()
+    }
+    rows = ["| command | purpose |", "|---|---|"]
+    for command in COMMANDS:
+        name = command.__name__.replace("_", "-")
+        purpose = cell(flowing(command.__doc__).split("\n\n")[0])
+        rows.append(f"| [`nugget {name}`]({page[command.__name__]}#nugget-{name}) | {purpose} |")
+    return "\n".join(rows)
 
 
 def _command(function: Callable[..., Any]) -> str:

@@ -1,7 +1,7 @@
 """Reference pages that are generated from the code when the site is built.
 
-A page contains a line such as `<!-- generated: commands -->` or, with a module,
-`<!-- generated: python nugget.search -->`. In the site this line is replaced by text generated
+A page contains a line such as `<!-- generated: settings -->` or, with names,
+`<!-- generated: commands fit predict -->`. In the site this line is replaced by text generated
 from the commands, the settings, the registered parts, the docstrings or the messages.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _commands import commands
+from _commands import command_table, commands
 from _messages import messages
 from _python import contents, python
 from _settings import engines, options, parts, settings
 
 DOCS = Path(__file__).parents[1]
-MARK = re.compile(r"^<!-- generated: (\w+)(?: ([\w.]+))? -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- generated: (\w+)(?: ([\w. ]+))? -->$", re.MULTILINE)
 
 
 def _listed() -> set[str]:
@@ -47,6 +47,7 @@ def unlisted() -> str:
 MAKERS: dict[str, Callable[..., str]] = {
     "unlisted": unlisted,
     "commands": commands,
+    "command_table": command_table,
     "settings": settings,
     "parts": parts,
     "engines": engines,

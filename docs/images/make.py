@@ -23,6 +23,7 @@ from ase.visualize.plot import plot_atoms
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nugget import Potential
 from nugget.report.style import Theme, drawing
 
 HERE = Path(__file__).parent
@@ -166,6 +167,62 @@ def baseline(pages: Path, theme: Theme) -> Figure:
     return figure
 
 
+def select(pages: Path, theme: Theme) -> Figure:
+    """σ of the pool after each label, and test errors of the models from smallest to largest."""
+    folder = pages / "select_label_fit"
+    test = read(folder / "test-labelled.extxyz", ":")
+    labels = np.array([atoms.get_potential_energy() for atoms in test])
+    figure, (left, right) = canvas(3.0, 3.0, height=2.6)
+    for number, (name, marker) in enumerate({"chosen": "o", "random": "x"}.items()):
+        sigma = [
+            atoms.info["expected_uncertainty"] for atoms in read(folder / f"{name}.extxyz", ":")
+        ]
+        left.semilogy(range(1, len(sigma) + 1), sigma, marker, color=theme.colour(number), ms=4)
+        error = Potential.load(folder / f"{name}.model").predict(test).energy - labels
+        error = np.sort(1000 * np.abs(error) / [len(atoms) for atoms in test])
+        right.semilogy(error, marker, color=theme.colour(number), ms=4, label=name)
+    left.set(xlabel="label", ylabel="expected σ of the pool, eV/atom")
+    right.set(xlabel="test structure, sorted by error", ylabel="error, meV/atom")
+    right.legend()
+    return figure
+
+
+def lammps(pages: Path, theme: Theme) -> Figure:
+    """Temperature and distance from the training domain, from the tables of LAMMPS' log."""
+    lines = (pages / "lammps" / "run" / "log.lammps").read_text().splitlines()
+    starts = [k for k, line in enumerate(lines) if line.split()[:2] == ["Step", "Temp"]]
+    figure, (left, right) = canvas(3.0, 3.0, height=2.5)
+    for number, start in enumerate(starts):
+        stop = next(k for k in range(start, len(lines)) if lines[k].startswith("Loop time"))
+        rows = np.array([line.split() for line in lines[start + 1 : stop]], dtype=float)
+        time = rows[:, 0] * 0.002
+        left.plot(time, rows[:, 1], color=theme.colour(number))
+        right.plot(time, rows[:, 8], "ox"[number], color=theme.colour(number), ms=3.5)
+    right.axhline(0.2, color=theme.soft, ls=":", lw=1)
+    left.set(xlabel="time, ps", ylabel="temperature, K")
+    right.set(xlabel="time, ps", ylabel="distance from the training domain")
+    return figure
+
+
+def foundation(pages: Path, theme: Theme) -> Figure:
+    """Errors of the table on the page, which needs PyTorch."""
+    del pages
+    errors = {
+        "SevenNet alone": (88.5, 91.1),
+        "without SevenNet": (8.5, 57.9),
+        "corrected SevenNet": (14.4, 28.4),
+    }
+    figure, (axis,) = canvas(4.6, height=2.6)
+    for number, (name, values) in enumerate(errors.items()):
+        place = np.arange(2) + 0.27 * (number - 1)
+        bars = axis.bar(place, values, 0.25, color=theme.colour(number), label=name)
+        axis.bar_label(bars, fmt="%.1f", fontsize=7)
+    axis.set_xticks([0, 1], ["blocks like the training set", "larger blocks"])
+    axis.set(ylabel="error, meV/atom", ylim=(0, 125))
+    axis.legend(ncols=3, fontsize=7)
+    return figure
+
+
 def copied(pages: Path) -> None:
     """Figures that the commands make themselves, smaller."""
     for source, name, width in (
@@ -198,6 +255,9 @@ FIGURES: dict[str, tuple[str, Callable[[Path, Theme], Figure]]] = {
     "crystal": ("crystal", crystal),
     "dynamics": ("dynamics", dynamics),
     "baseline": ("baseline", baseline),
+    "select_label_fit": ("select", select),
+    "lammps": ("lammps", lammps),
+    "foundation_models": ("foundation", foundation),
 }
 
 

@@ -28,6 +28,11 @@ SCREENS = {
     "page-path": ("barrier/path/report.html", 1180),
     "page-campaign": ("campaign/kappas/report.html", 1180),
     "page-model": ("fit_a_model/model.html", 1180),
+    "page-saddle": ("saddle/ts/report.html", 1180),
+    "page-ways": ("saddle/ways/report.html", 1180),
+    "page-select": ("select_label_fit/model.html", 1180),
+    "page-foundation": ("foundation_models/corrected.html", 1180),
+    "page-overlayer": ("overlayer/overlayer/report.html", 1180),
 }
 DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 

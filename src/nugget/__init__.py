@@ -1,4 +1,4 @@
-"""Gaussian-process interatomic potentials that know what they do not know.
+"""Gaussian-process interatomic potentials with calibrated uncertainties.
 
 Public names are imported on first use, so that `import nugget` and `nugget --help` stay quick.
 """

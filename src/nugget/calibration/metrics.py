@@ -241,7 +241,8 @@ def ence(
 ) -> float:
     """Expected normalised calibration error: bin by σ, mean of |RMV − RMSE| / RMV.
 
-    Sees what a global curve hides (too small a σ here, too large a σ there). Even perfect σ give
+    Detects deviations that cancel in a global curve (σ too small for some structures, too large
+    for others). Even perfect σ give
     about √(n_bins / πn) > 0, from the scatter of each bin's RMSE.
     """
     return sigma_bins(y_true, y_pred, y_std, n_bins).ence

@@ -254,9 +254,11 @@ def check_energies(images: list[Atoms]) -> None:
     for s, atoms in enumerate(images):
         names = [key for key in atoms.info if "energy" in key.lower()]
         if stored_label(atoms, "energy") is None and names:
+            forces = [key for key in atoms.arrays if "force" in key.lower()]
+            more = f" --forces-key {forces[0]}" if forces else ""
             raise NuggetError(
                 f"Structure {s} ({atoms.get_chemical_formula()}) has no energy, but it has "
-                f"{', '.join(names)}: try --energy-key {names[0]} (and --forces-key)."
+                f"{', '.join([*names, *forces])}: try --energy-key {names[0]}{more}."
             )
 
 

@@ -108,16 +108,15 @@ def fit(
         nugget fit all.extxyz.gz -i 0:225 -o au.model --no-forces --points 300
         nugget fit train.extxyz -o oxide.model --mean sevennet
 
-    By default, range, width of the Gaussians, noise levels and number of inducing points are
-    chosen by leave-one-out errors, and the error bars are calibrated on leave-one-out residuals,
-    unless their levels are given.
-    The choices are printed and stored in the model, and the structures with the largest residuals
-    are named. Labels that contradict each other are refused. An estimate of memory and time is
-    printed before a large fit.
+    By default, leave-one-out errors select the range, the width of the Gaussians, the noise levels
+    and the number of inducing points, and the error bars are calibrated on leave-one-out residuals
+    unless their levels are given. The choices are printed and stored in the model, and the
+    structures with the largest residuals are listed. Inconsistent labels are rejected. Before a
+    large fit, an estimate of memory and time is printed.
 
-    With --mean the model learns the error of a foundation model or another engine. It is fitted
-    with and without that engine, and leave-one-out and leave-group-out errors decide about the
-    weight of the engine; weight 0 means that the model does not use it.
+    With --mean the model learns the error of a foundation model or another engine. Models with and
+    without this engine are fitted, and leave-one-out and leave-group-out errors determine its
+    weight. With weight 0 the model does not use the engine.
     """
     from nugget import set_threads
     from nugget.calibration.leave_one_out import FEWEST, can_leave_one_out

@@ -38,12 +38,12 @@ def ipi(
         i-pi input.xml & nugget ipi au.model --data start.xyz --socket gold
         nugget ipi au.model --data start.xyz --port 31415 --stop-above 0.01
 
-    i-PI moves the atoms, for example as beads of a path integral; any program with its protocol
-    will do. Start several clients to evaluate beads in parallel. σ of the energy (eV) and the
-    distance from the training domain are sent as extras, `energy_uncertainty` and `outside`.
+    i-PI moves the atoms, for example as beads of a path integral. Other programs with the same
+    protocol work as well. Start several clients to evaluate beads in parallel. σ of the energy (eV)
+    and the distance from the training domain are the extras `energy_uncertainty` and `outside`.
 
-    After a stop i-PI waits for another client. Label the structure, fit a model that has learned
-    it, and give the command again. The exit code of a stop is 3.
+    After a stop with --stop-above, i-PI waits for another client. Label the structure, fit a model
+    to the extended training set, and start the client again. The exit code is then 3.
     """
     from nugget.cli.md import read_start
     from nugget.interop.socket_client import Server, serve

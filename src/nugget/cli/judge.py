@@ -32,7 +32,9 @@ def judge(
     energy_key: opt.EnergyKey = None,
     forces_key: opt.ForcesKey = None,
     ask: str | None = Option(
-        None, metavar="ENGINE", help="Label the most telling structures of DATA with this engine."
+        None,
+        metavar="ENGINE",
+        help="Label the most informative structures of DATA with this engine.",
     ),
     number: int = Option(10, "--number", "-n", min=5, help="Structures to label with --ask."),
     out: Path | None = Option(
@@ -49,7 +51,7 @@ def judge(
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
-    """Judge a foundation model on structures with energies and forces of another method.
+    """Compare a foundation model with energies and forces of another method.
 
     [bold]Examples[/bold]
 
@@ -59,12 +61,12 @@ def judge(
         nugget judge frames.traj --engine sevennet --ask gpaw -o asked.extxyz
 
     One energy per element is fitted first, because the zeros of energy differ. The table shows the
-    errors of the engine alone, of a model that corrects it, and of a model without it; those of
-    both models are leave-one-out errors and, "in groups", errors of groups of similar structures
-    that are omitted together. They resemble errors for new kinds of structures.
+    errors of the engine alone, of models that correct it with different weights, and of a model
+    without it. The errors of the models are leave-one-out errors. For the columns "groups", groups
+    of similar structures are omitted together, which resembles structures of a new kind.
 
-    With --ask, DATA needs no labels: the structures that would teach a model most are chosen,
-    labelled and written to FILE, as with `nugget select` and `nugget label`.
+    With --ask, DATA needs no labels. The most informative structures are selected, labelled and
+    written to FILE, as with `nugget select` and `nugget label`.
     """
     from nugget import set_threads
     from nugget.cli import _fit

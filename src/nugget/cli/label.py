@@ -51,12 +51,12 @@ def label(
         nugget label chosen.extxyz -e settings.toml -j 4 -o labelled.extxyz
         nugget label frames.traj -i ::10 -e emt -o labelled.db
 
-    Every calculation, failures included, is recorded in OUT.labels at once. A
-    command that was stopped or killed continues when it is given again, and a
-    FILE that has grown is labelled where it is new. The engine's own files go
-    to OUT.labels/scratch. A TOML file is that of a search; its section [engine]
-    is used. A structure may name its own charge and multiplicity, as
-    info["total_charge"] and info["total_spin"]. The exit code is 1 if a structure has no label.
+    Every calculation, including failures, is recorded in OUT.labels as soon as it ends. If the
+    command was stopped or killed, or if FILE has grown, the same command continues with the
+    missing structures. Files of the engine are in OUT.labels/scratch. From a TOML file with
+    settings of a search, the section [engine] is used. A structure may define its charge and
+    multiplicity as info["total_charge"] and info["total_spin"]. The exit code is 1 if a
+    structure has no label.
     """
     from nugget.cli._console import engine_config
     from nugget.dataset.labelling import directory_of

@@ -56,13 +56,13 @@ def lammps(
         nugget lammps better.model --resume run
         nugget lammps au.model --input in.lammps
 
-    DIR contains the input script (in.lammps), the structure, LAMMPS' log, restart files and
-    frames with σ and distance from the training domain of every atom (frames.lammpstrj). Where a
-    limit is exceeded, the run halts after the step and writes the structure to halted.extxyz:
-    label it, fit a model that has learned it, and continue with --resume.
+    DIR contains the input script (in.lammps), the structure, LAMMPS' log, restart files, and frames
+    with σ and the distance from the training domain of every atom (frames.lammpstrj). If a limit is
+    exceeded, the run halts after the step and writes the structure to halted.extxyz. Label it, fit
+    a model to the extended training set, and continue with --resume. The exit code is then 3.
 
-    A script of your own has `units metal`, no pair style, and the line "# nugget attach" where the
-    model becomes the potential. The exit code is 3 after a halt.
+    Your own input script must have `units metal`, no pair style, and the line "# nugget attach"
+    where the model is to be defined.
     """
     from nugget.interop.lammps_run import LammpsConfig, LammpsRun, ScriptRun
     from nugget.potential.potential import Potential

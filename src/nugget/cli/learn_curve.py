@@ -29,7 +29,7 @@ def learn_curve(
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
-    """Errors against the number of training structures, on structures that are kept apart.
+    """Measure errors on test structures against the number of training structures.
 
     [bold]Examples[/bold]
 

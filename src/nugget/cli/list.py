@@ -22,7 +22,7 @@ _WIDE, _NARROW = 110, (0, 1, 2, 3, 5, 6)  # columns of a terminal, and what is s
 
 def list(
     directory: Annotated[
-        Path, typer.Argument(help="Where to look; everything below counts.", metavar="DIR")
+        Path, typer.Argument(help="Directory to search, with all below it.", metavar="DIR")
     ] = Path("."),
     evaluations: Annotated[
         Path | None,

@@ -65,14 +65,15 @@ def saddle(
         nugget saddle minimum.traj --engine emt --explore 3 --out ways
         nugget saddle --resume ts
 
-    Steps on a local model climb along the lowest mode and descend along all others; the engine is
-    called at their end. For molecules with an expensive engine, the model learns the difference
-    between the engine and GFN2-xTB. DIR contains the saddle with its mode (saddle.extxyz), between
-    both minima with --connect, and all evaluated structures (labelled.extxyz).
+    Each step climbs along the lowest mode of a local model and descends along all others. The
+    engine evaluates the end of the step. For molecules with an expensive engine, the model learns
+    the difference between the engine and GFN2-xTB. DIR contains the saddle with its mode
+    (saddle.extxyz), between both minima if --connect is given, and all evaluated structures
+    (labelled.extxyz).
 
-    With --explore, saddles around a minimum are searched on a potential first, which learns all
-    calls. DIR contains the minimum, saddles and products (ways.extxyz), barriers and rates
-    (result.json), and a disconnectivity graph (ways.png).
+    With --explore, saddles around a minimum are searched first on a potential that is trained on
+    all calls, and then with the engine. DIR contains the minimum, the saddles and the products
+    (ways.extxyz), barriers and rates (result.json), and a disconnectivity graph (ways.png).
 
     The exit code is 1 if no saddle with exactly one negative mode was found.
     """

@@ -31,15 +31,15 @@ def select(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="A model: its kernel, noise levels and training set count."),
+        typer.Option(help="Use the kernel, noise levels and training set of this model."),
     ] = None,
     learned: Annotated[
         Path | None,
-        typer.Option(help="Structures that are labelled already, or will be in any case."),
+        typer.Option(help="Structures that have been or will be labelled anyway."),
     ] = None,
     by: Annotated[
         Literal["energy", "forces", "atoms"],
-        typer.Option(help="Which predictions of the pool shall become certain."),
+        typer.Option(help="Whose variance to reduce: that of energies, forces or atomic energies."),
     ] = "energy",
     method: Annotated[
         Literal["variance", "pivoted", "farthest", "random"],
@@ -50,7 +50,8 @@ def select(
         typer.Option("--forces/--no-forces", help="Count forces of labels. Default: --by forces."),
     ] = None,
     cost: Annotated[
-        Literal["structure", "atoms"], typer.Option(help="What a label costs as much as.")
+        Literal["structure", "atoms"],
+        typer.Option(help="Unit of the cost of a label: a structure or an atom."),
     ] = "structure",
     index: opt.Index = ":",
     exclude: Annotated[
@@ -69,7 +70,7 @@ def select(
     force: Force = False,
     json: opt.Json = False,
 ) -> None:
-    """Choose the structures whose labels would teach a model most.
+    """Choose the structures whose labels improve a model most.
 
     [bold]Examples[/bold]
 
@@ -78,14 +79,14 @@ def select(
         nugget select pool.db --model au.model --by forces --cost atoms
         nugget label chosen.extxyz --engine gfn1-xtb -o labelled.extxyz
 
-    POOL needs no energies. What a label teaches follows from positions alone: the command takes
-    the structure that lowers the mean variance of the predictions for POOL most, updates the
-    variance, and goes on, so that it does not choose the same kind twice. Structures of the
-    training set are never chosen.
+    POOL needs no energies, because the benefit of a label follows from the positions alone. The
+    command selects the structure whose label lowers the mean variance of the predictions for POOL
+    most, updates the variance, and repeats this, so that similar structures are not selected
+    twice. Structures of the training set are never selected.
 
-    The output has info["expected_uncertainty"], the σ of POOL that is expected after this label,
-    and info["expected_reduction"], the share by which this label lowers it. `pivoted` takes the
-    largest σ left, `farthest` the largest distance to all that are chosen.
+    The output contains info["expected_uncertainty"], the expected σ of POOL after this label, and
+    info["expected_reduction"], the share by which this label lowers it. `pivoted` selects the
+    largest remaining σ, and `farthest` the largest distance to all selected structures.
     """
     from nugget.dataset.selection import select as choose
     from nugget.potential.potential import Potential

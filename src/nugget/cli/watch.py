@@ -25,9 +25,9 @@ def watch(
         nugget watch runs/Au20-seed0
         nugget watch runs/Au20-seed0 --port 9000 --browser
 
-    The page is that of `nugget report` and updates itself. The run may end,
-    be killed and be resumed meanwhile. Only this machine can reach the page; an
-    ssh command for other machines is printed. The run directory is only read.
+    The page is that of `nugget report` and updates itself, also when the run ends, is killed or is
+    resumed. Only this machine can reach the page; the command prints an ssh command for access
+    from other machines. Nothing is written to the run directory.
     """
     import os
     import signal

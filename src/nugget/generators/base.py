@@ -62,7 +62,7 @@ class Generator(Protocol):
 
 
 def suits(generator: Generator, system: System) -> bool:
-    """Whether a generator serves this sort of system (atoms, molecules, cells) and suits it."""
+    """Whether a generator supports this system and its kind (atoms, molecules, cells)."""
     sorts = ("variable_cell", "whole_molecules")
     if any(getattr(generator, one, False) != getattr(system, one) for one in sorts):
         return False

@@ -55,7 +55,7 @@ def _mix(x: Words) -> Words:
 
 @dataclass(frozen=True, eq=False)
 class BondGraph:
-    """Who is bonded to whom, and how often; species sit on the vertices."""
+    """Numbers of bonds between atoms; the vertices carry the species."""
 
     numbers: Ints  # (N,)
     adjacency: Ints  # (N, N), symmetric
@@ -158,7 +158,7 @@ def graph_key(atoms: Atoms, factor: float = BONDED) -> str:
 
 
 def same_graph(a: Atoms, b: Atoms, factor: float = BONDED) -> bool:
-    """Do the two have the same bond graph (exactly, not only the same key)?"""
+    """Whether two bond graphs are equal (exactly, not only by their keys)."""
     return BondGraph.of(a, factor).same(BondGraph.of(b, factor))
 
 
@@ -168,7 +168,7 @@ def degree_sequence(atoms: Atoms, factor: float = BONDED) -> list[int]:
 
 
 def is_connected(atoms: Atoms, factor: float = BONDED) -> bool:
-    """In one piece? Of a periodic structure: do bonds (through images too) link all its atoms?"""
+    """Whether bonds, including those to periodic images, connect all atoms."""
     return BondGraph.of(atoms, factor).connected
 
 
@@ -341,5 +341,5 @@ def _rows(n: int, i: Ints, z: Ints, d: Floats, wanted: dict[int, int]) -> Floats
 
 
 def same_crystal(a: Atoms, b: Atoms, tolerance: float = TOLERANCE) -> bool:
-    """Are these the same crystal, whatever their cells, orientation and numbering?"""
+    """Whether two crystals are equal, independent of cell, orientation and numbering."""
     return CrystalFingerprint.of(a).difference(CrystalFingerprint.of(b)) <= tolerance

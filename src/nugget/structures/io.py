@@ -289,7 +289,7 @@ def _voigt(s: int, stress: Any) -> Any:
 
 
 def attach_uncertainties(atoms: Atoms) -> Atoms:
-    """Copy the uncertainties that the calculator found into `info` and `arrays`; returns `atoms`.
+    """Copy the uncertainties of the last calculation to `info` and `arrays`; return `atoms`.
 
     ASE writes only results that it knows, but all of `info` and `arrays`. Nothing is computed: if
     the atoms moved since the last calculation, there is nothing to attach, and what an earlier

@@ -16,7 +16,7 @@ _STENCIL = ((2.0, -1.0 / 12), (1.0, 8.0 / 12), (-1.0, -8.0 / 12), (-2.0, 1.0 / 1
 
 
 class ConformanceError(AssertionError):
-    """A part does not keep its contract."""
+    """A part does not fulfil its contract."""
 
 
 def require(holds: bool, sentence: str) -> None:

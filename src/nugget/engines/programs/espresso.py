@@ -132,8 +132,8 @@ ENGINES = (
         "espresso",
         "density-functional theory, plane waves (Quantum ESPRESSO)",
         espresso,
-        how_to_install="conda install -c conda-forge qe (or apt-get install quantum-espresso), and "
-        "set ESPRESSO_PSEUDO to the directory of the pseudopotentials",
+        how_to_install="conda install -c conda-forge qe (or apt-get install quantum-espresso "
+        "quantum-espresso-data), and set ESPRESSO_PSEUDO to the directory of the pseudopotentials",
         unavailable=_unavailable,
         settings="pseudopotentials (needed), pseudo_dir, command, kpts, input_data and others of "
         "ase.calculators.espresso.Espresso",
