@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ase.build import bulk
 from typer.testing import CliRunner
 
 from nugget.cli.main import app
 from nugget.engines.engine_settings import require_trust
+from nugget.onthefly.molecular_dynamics import MDRun
+from nugget.onthefly.reaction_path import NEBRun
+from nugget.onthefly.saddle_run import SaddleRun
 
 SETTINGS = """
 [system]
@@ -74,6 +79,24 @@ def test_baselines() -> None:
         'engine = "os:system"\noptions = [["command", "touch pwned"]]\n'
     )
     refused(run("search", "stranger.toml", "--no-live"))
+
+
+@pytest.mark.parametrize("place", ["engine", "mean"])
+@pytest.mark.parametrize("kind", ["md", "neb", "saddle"])
+def test_runs_with_on_the_fly_learning(kind: str, place: str) -> None:
+    """Their settings are code of a stranger, too: the engine and the mean function."""
+    name = "evil:make" if place == "engine" else "emt"
+    settings: dict[str, Any] = {"engine": {"name": name}}
+    if place == "mean":
+        settings["baseline" if kind == "saddle" else "mean"] = "evil:make"
+    run_class = {"md": MDRun, "neb": NEBRun, "saddle": SaddleRun}[kind]
+    images = [bulk("Cu", cubic=True).repeat((1, 1, 2))] * (2 if kind == "neb" else 1)
+    run_class.begin(Path("run"), run_class.settings.model_validate(settings), *images)
+    Path("evil.py").write_text("open('pwned', 'w')\n")
+    output = run(kind, "--resume", "run")
+    assert "'evil:make'" in output
+    assert "--trust" in output
+    assert not Path("pwned").exists()
 
 
 def test_the_command_line_is_the_users_own_word(tmp_path: Path) -> None:

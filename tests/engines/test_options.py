@@ -15,7 +15,7 @@ from nugget.cli.main import app
 from nugget.engines import engine as lookup
 from nugget.engines.engine import Electrons, Engine, describe_options, engines, get_engine
 from nugget.engines.engine_settings import EngineConfig, ExecutionConfig, code_in, engine_code
-from nugget.engines.options import Use
+from nugget.engines.options import Use, bare_name
 from nugget.engines.task import Task, run_task
 from nugget.errors import NuggetError
 
@@ -170,3 +170,28 @@ def test_a_missing_pseudopotential(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     }
     outcome = run_task(Task(name="espresso", options=options), molecule("CO"))
     assert outcome.reason.startswith("espresso has no pseudopotential for C;")
+
+
+def test_a_basis_set_of_pyscf_from_a_file_is_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PySCF evaluates the numbers of such a file as expressions, and prefers files to names."""
+    assert engine_code("pyscf", {"basis": "6-311++G(2d,2p)", "method": "b3lyp"}) == []
+    for basis in ("./evil.bas", "/tmp/def2-svp", "sto-3g\u2028H S"):
+        assert engine_code("pyscf", {"basis": basis}) == [f"pyscf:basis={basis}"]
+    monkeypatch.chdir(tmp_path)
+    assert bare_name("pyscf", "basis", "def2-svp") == "def2-svp"
+    Path("def2-svp").write_text("H S\n  print(1) 1.0\n")
+    assert bare_name("pyscf", "basis", "./def2-svp") == "./def2-svp"
+    with pytest.raises(NuggetError, match=r"has a file def2-svp.*\./def2-svp if it is meant"):
+        bare_name("pyscf", "basis", "def2-svp")
+    pytest.importorskip("pyscf")
+    with pytest.raises(NuggetError, match="has a file def2-svp"):
+        get_engine("pyscf").calculator().get_potential_energy(molecule("H2"))
+
+
+def test_separators_of_lines_are_refused() -> None:
+    """Python breaks lines at these characters as well."""
+    for char in "\n\r\x0b\x0c\x1c\x85\u2028\u2029":
+        with pytest.raises(NuggetError, match="control character"):
+            get_engine("vasp").check_options({"xc": f"pbe{char}x"})
