@@ -142,9 +142,10 @@ def content(path: Path) -> list[Any]:
 
 
 def arrays(path: Path) -> list[Any]:
-    """The arrays of a model file, whose archive contains the time of writing."""
+    """The arrays of a model file; its header contains the time of writing."""
     with np.load(path) as model:
-        return [[name, model[name].tolist()] for name in model.files if model[name].dtype != "U"]
+        names = sorted({*model.files} - {"header", "checksum"})
+        return [[name, hashlib.sha256(model[name].tobytes()).hexdigest()] for name in names]
 
 
 def campaign_results(run: Path) -> list[Any]:
@@ -193,7 +194,8 @@ def commands() -> dict[str, Command]:
             14, ["saddle", "a.traj", "--engine", "emt"], ["saddle", "--resume", "run"],
             files("saddle.extxyz", "labelled.extxyz")),
         "dataset": Command(
-            14, ["dataset", "Au4", "-n", "4", "--engine", "emt", "--relax-steps", "1"],
+            14, ["dataset", "Au5", "-n", "6", "--engine", "emt", "--relax-steps", "1", "--split",
+                 "3:2:1"],
             ["dataset", "--resume", "run"],
             files("train.extxyz", "validation.extxyz", "test.extxyz")),
         "label": Command(12, label, label, structures, "run.extxyz"),
@@ -327,8 +329,13 @@ def killed_once(
     return row
 
 
-def drill(name: str, command: Command, share: float, seed: int, out: Path) -> list[dict[str, Any]]:
-    """Kill a command at events drawn at random; one row for each kill."""
+def drill(
+    name: str, command: Command, share: float, seed: int, out: Path, again: bool = False
+) -> list[dict[str, Any]]:
+    """Kill a command at events drawn at random; one row for each kill.
+
+    With `again`, kills that were not clean before are repeated.
+    """
     place = out / name.replace(" ", "_")
     log = place / "rows.json"
     rows: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
@@ -348,14 +355,18 @@ def drill(name: str, command: Command, share: float, seed: int, out: Path) -> li
     rng = np.random.default_rng([seed, *name.encode()])
     moments = rng.permutation(max(events, command.kills)) % events + 1
     delays = np.where(rng.random(len(moments)) < 0.5, 0.0, rng.uniform(0.0, 0.05, len(moments)))
-    for k in range(len(rows), kills):
+    clean = [row["same"] and not row["remains"] for row in rows]
+    for k in range(kills):
+        if k < len(rows) and (clean[k] or not again):
+            continue
         here = place / f"kill{k}"
         prepared(command, here, hook)
         at, delay = int(moments[k]), round(float(delays[k]), 4)
-        rows.append(killed_once(command, start, here, whole, hook, at, delay))
-        print(name, k, rows[-1], flush=True)
+        row = killed_once(command, start, here, whole, hook, at, delay)
+        rows[k : k + 1] = [row]
+        print(name, k, row, flush=True)
         log.write_text(json.dumps(rows))
-        if rows[-1]["same"] and not rows[-1]["remains"]:
+        if row["same"] and not row["remains"]:
             shutil.rmtree(here)
     return rows
 
@@ -366,10 +377,13 @@ def main() -> None:
     parser.add_argument("commands", nargs="*", choices=[*every, []])
     parser.add_argument("--share", type=float, default=1.0, help="of the kills of each command")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="repeat kills that were not clean")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "kills")
     chosen = parser.parse_args()
     results = {
-        name: drill(name, every[name], chosen.share, chosen.seed, chosen.out.resolve())
+        name: drill(
+            name, every[name], chosen.share, chosen.seed, chosen.out.resolve(), chosen.again
+        )
         for name in chosen.commands or every
     }
     common.table(
