@@ -39,7 +39,7 @@ import numpy as np  # noqa: E402
 from ase.build import fcc111  # noqa: E402
 from ase.constraints import FixAtoms  # noqa: E402
 from ase.io import read  # noqa: E402
-from faulty_engines import lying, structure_hash  # noqa: E402
+from faulty_engines import structure_hash  # noqa: E402
 
 from nugget.engines.plausibility import agree  # noqa: E402
 from nugget.report.digest import search_summary  # noqa: E402

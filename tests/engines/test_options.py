@@ -21,7 +21,6 @@ from nugget.engines.options import Use, bare_name, code
 from nugget.engines.task import Task, run_task
 from nugget.errors import NuggetError
 
-
 # All engines that come with nugget.
 BUILT_IN = (
     "ani", "aims", "chgnet", "cp2k", "emt", "espresso", "fairchem", "gfn1-xtb", "gfn2-xtb", "gpaw",

@@ -181,10 +181,14 @@ def doubtful(energies: Sequence[float]) -> bool:
     )
 
 
+def relaxed(images: Sequence[Atoms]) -> list[Atoms]:
+    """Those that are not compressed: any lower energy is plausible after compressed ones."""
+    return [one for one in images if largest_force(one) < _SQUEEZED]
+
+
 def implausibly_low(atoms: Atoms, others: Sequence[Atoms]) -> str | None:
     """Whether an energy that an engine repeats is still too low for the majority of the others."""
-    relaxed = [one for one in others if largest_force(one) < _SQUEEZED]
-    energies = np.sort([float(one.calc.results["energy"]) / len(one) for one in relaxed])
+    energies = np.sort([float(one.calc.results["energy"]) / len(one) for one in relaxed(others)])
     majority = energies[len(energies) // 2 :]
     energy = float(atoms.calc.results["energy"]) / len(atoms)
     if len(energies) < _ENOUGH - 1:

@@ -27,7 +27,13 @@ from nugget.engines.engine_check import (
     settled_energy,
 )
 from nugget.engines.outcome import Outcome
-from nugget.engines.plausibility import agree, doubtful, implausibly_low, overbound
+from nugget.engines.plausibility import (
+    agree,
+    doubtful,
+    implausibly_low,
+    overbound,
+    relaxed,
+)
 from nugget.engines.queue import EvaluationQueue
 from nugget.errors import NuggetError
 from nugget.search.learner import Learner
@@ -179,8 +185,10 @@ class Checker:
         best = self.learner.best
         if best is None or (best.iteration, 0) in self.judged():
             return None
-        images = [one.atoms for one in good if goal.comparable(one.atoms, best.atoms)]
-        energies = [energy_of(one) / len(one) for one in images]
+        others = [
+            one.atoms for one in good if one is not best and goal.comparable(one.atoms, best.atoms)
+        ]
+        energies = [energy_of(one) / len(one) for one in [best.atoms, *relaxed(others)]]
         return best if doubtful(energies) else None
 
     def judged(self) -> set[Key]:

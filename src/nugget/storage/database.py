@@ -69,9 +69,11 @@ def _undone(path: Path) -> sqlite3.Connection:
 def _undo(path: Path) -> None:
     """Undo a transaction that a kill interrupted; SQLite does so when it reads the database."""
     if path.with_name(path.name + _JOURNAL).exists():
-        with contextlib.closing(sqlite3.connect(path, timeout=20)) as connection:
-            with contextlib.suppress(sqlite3.Error):  # damage is reported when rows are read
-                connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=20)) as connection,
+            contextlib.suppress(sqlite3.Error),  # damage is reported when rows are read
+        ):
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
 
 
 class Database:
