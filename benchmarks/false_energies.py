@@ -134,6 +134,11 @@ def one(
     }  # fmt: skip
 
 
+def _place(case: tuple[int, Any]) -> int:
+    system, number = divmod(case[0], len(EVALUATIONS) * len(SHIFTS))
+    return (7 * number + 3 * system) % (len(EVALUATIONS) * len(SHIFTS))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("systems", nargs="*", default=list(SYSTEMS))
@@ -141,9 +146,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "false_energies")
     arguments = parser.parse_args()
     rows = []
-    # All systems in turn, so that a run that is interrupted covers all of them.
+    # A mixed order, so that a run that is interrupted covers all systems, evaluations and shifts.
     cases = enumerate(product(SYSTEMS, EVALUATIONS, SHIFTS))
-    for number, (name, evaluation, shift) in sorted(cases, key=lambda case: case[0] % 20):
+    for number, (name, evaluation, shift) in sorted(cases, key=_place):
         if name not in arguments.systems:
             continue
         directory = arguments.out / f"{name}_{evaluation}_{-shift:.0f}_{arguments.seed + number}"

@@ -115,6 +115,14 @@ class Scratch:
                 self.base.rmdir()
 
 
+def remove_stale(base: Path) -> None:
+    """Remove scratch directories of processes that were killed, where no evaluation follows."""
+    if base.is_dir() and not base.is_symlink():
+        Scratch(str(base)).sweep()
+        with contextlib.suppress(OSError):  # failed evaluations are kept
+            base.rmdir()
+
+
 def _temporary() -> str:
     """The directory for temporary files.
 

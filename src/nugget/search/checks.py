@@ -189,7 +189,12 @@ class Checker:
             one.atoms for one in good if one is not best and goal.comparable(one.atoms, best.atoms)
         ]
         energies = [energy_of(one) / len(one) for one in [best.atoms, *relaxed(others)]]
-        return best if doubtful(energies) else None
+        right = (CheckKind.CONFIRMED, CheckKind.CORRECTED)
+        repeated = [c.atoms for c in self.checks if c.kind in right and not c.step]
+        confirmed = [
+            energy_of(one) / len(one) for one in repeated if goal.comparable(one, best.atoms)
+        ]
+        return best if doubtful(energies, confirmed) else None
 
     def judged(self) -> set[Key]:
         """Evaluations and steps of final relaxations that were judged again."""
