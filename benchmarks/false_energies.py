@@ -10,6 +10,9 @@ structure:
 - refused: evaluations that count as failed although the engine itself gives them an energy;
 - left: evaluations whose false energy was not corrected. The search learned from them.
 
+A search whose results were corrected or rejected is replayed, and must give all bits again. Ti4O8
+has smaller budgets, except for false energies at evaluation 15.
+
 Prints one line a search and a table, and writes results/false_energies.json. Finished searches are
 kept in DIR and are not repeated.
 """
@@ -32,11 +35,11 @@ TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
 
-from ase import Atoms  # noqa: E402
+import numpy as np  # noqa: E402
 from ase.build import fcc111  # noqa: E402
 from ase.constraints import FixAtoms  # noqa: E402
 from ase.io import read  # noqa: E402
-from faulty_engines import lying  # noqa: E402
+from faulty_engines import structure_hash  # noqa: E402
 
 from nugget.engines.plausibility import agree  # noqa: E402
 from nugget.report.digest import search_summary  # noqa: E402
@@ -59,22 +62,22 @@ SEARCH = {"candidates": 4, "walkers": 0, "explore": 1, "polish": 1, "relax_steps
 MODEL = {"cutoff": 4.5, "n_max": 2, "l_max": 2}
 
 
-def call_of(evaluation: int | str) -> int:
+def budget_of(system: str, evaluation: int | str) -> int:
+    """Evaluations of a search."""
+    return 7 if system == "Ti4O8" and evaluation != 15 else BUDGET
+
+
+def call_of(evaluation: int | str, budget: int) -> int:
     """The engine's call for more than one atom; calls 2 and 3 are those of the first check."""
     if evaluation == POLISH:
-        return BUDGET + 2 + 3
+        return budget + 2 + 3
     return int(evaluation) if evaluation == 1 else int(evaluation) + 2
 
 
-def true_energy(atoms: Atoms, inner: str) -> float | None:
-    """The engine's own energy; None if it fails."""
-    bare = atoms.copy()
-    with tempfile.TemporaryDirectory() as directory:
-        bare.calc = lying(str(Path(directory) / "count"), [], 0.0, inner)
-        try:
-            return float(bare.get_potential_energy())
-        except Exception:  # any failure of the engine
-            return None
+def true_energies(directory: Path) -> dict[str, float]:
+    """The engine's own energies of all structures that it evaluated."""
+    lines = (directory / "count.true").read_text().splitlines()
+    return {key: float(energy) for key, energy in map(str.split, lines)}
 
 
 def one(
@@ -88,17 +91,22 @@ def one(
         slab.set_constraint(FixAtoms(mask=[atom.tag > 1 for atom in slab]))
         slab.write(directory / "slab.traj")
         system = {**system, "template": str(directory / "slab.traj")}
-    options = {"counter": str(directory / "count"), "at": [call_of(evaluation)], "shift": shift,
-               "inner": inner}  # fmt: skip
+    budget = budget_of(name, evaluation)
+    options = {"counter": str(directory / "count"), "at": [call_of(evaluation, budget)],
+               "shift": shift, "inner": inner}  # fmt: skip
     engine = {"name": "faulty_engines:lying", "options": options}
     tree = {"system": system, "engine": engine, "model": MODEL,
-            "search": {**SEARCH, "budget": BUDGET, "seed": seed}}  # fmt: skip
+            "search": {**SEARCH, "budget": budget, "seed": seed}}  # fmt: skip
     start = time.perf_counter()
     search = Search.create(make_config(tree), directory / "run")
     result = search.run()
     seconds = time.perf_counter() - start
     best = read(directory / "run" / "best.extxyz")
-    true = true_energy(best, inner)
+    energies = true_energies(directory)
+    lowest = result.best if result.lowest is None else result.lowest.relaxed
+    assert lowest is not None
+    assert np.allclose(lowest.atoms.positions, best.positions, atol=1e-7)  # the digits of the file
+    true = energies.get(structure_hash(lowest.atoms))
     summary = search_summary(search, result)["best_energy"]
     reported = (
         true is not None
@@ -108,20 +116,27 @@ def one(
     refused, left, failed = [], [], 0
     evaluated = [*search.store.records(), *search.store.polish_steps()]
     for record in evaluated:
-        energy = true_energy(record.atoms, inner)
+        energy = energies.get(structure_hash(record.atoms))
         if not record.ok:
             failed += 1
             refused += [record.reason] * (energy is not None)
         elif energy is None or not agree(energy_of(record.atoms), energy, len(record.atoms)):
             left.append(energy_of(record.atoms) - (energy or 0.0))
     checks = [c for c in search.store.checks() if c.kind is not CheckKind.ATOM]
+    changes = [c.kind.value for c in checks if c.changes]
     return {
         "system": name, "evaluation": evaluation, "shift": shift, "seed": seed,
         "reported": reported, "refused": refused, "left": left, "failed": failed,
         "evaluations": len(evaluated), "checks": sum(c.evaluations for c in checks),
-        "verdicts": [c.kind.value for c in checks if c.changes],
-        "replay": Search.replay(directory / "run", trust=True).same, "seconds": seconds,
+        "verdicts": changes,
+        "replay": not changes or Search.replay(directory / "run", trust=True).same,
+        "seconds": seconds,
     }  # fmt: skip
+
+
+def _place(case: tuple[int, Any]) -> int:
+    system, number = divmod(case[0], len(EVALUATIONS) * len(SHIFTS))
+    return (7 * number + 3 * system) % (len(EVALUATIONS) * len(SHIFTS))
 
 
 def main() -> None:
@@ -131,8 +146,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "false_energies")
     arguments = parser.parse_args()
     rows = []
-    cases = list(product(SYSTEMS, EVALUATIONS, SHIFTS))
-    for number, (name, evaluation, shift) in enumerate(cases):
+    # A mixed order, so that a run that is interrupted covers all systems, evaluations and shifts.
+    cases = enumerate(product(SYSTEMS, EVALUATIONS, SHIFTS))
+    for number, (name, evaluation, shift) in sorted(cases, key=_place):
         if name not in arguments.systems:
             continue
         directory = arguments.out / f"{name}_{evaluation}_{-shift:.0f}_{arguments.seed + number}"

@@ -1,18 +1,23 @@
 """Commands that are killed with SIGKILL at chosen events, resumed, and compared with a whole run.
 
-    python benchmarks/kills.py [COMMAND ...] [--kills 20] [--seed 0] [--out DIR]
+    python benchmarks/kills.py [COMMAND ...] [--share 1.0] [--seed 0] [--out DIR]
 
-An event is a file of the run directory that is opened for writing, renamed, removed or locked, as
-Python's audit hooks report it. A run that is not disturbed counts the events; the kills are spread
-over them at random. After each kill the command is resumed to its end. Then the results must have
-the same bits as those of the whole run, no temporary file or scratch directory may remain, and no
-process of the run may be alive. Finished kills are kept in DIR and are not repeated. Writes
-results/kills.json.
+An event is a file of the run directory that is opened for writing, renamed, removed or locked, a
+database that is opened, or a process that is started, as Python's audit hooks report it. A run that
+is not disturbed counts the events; the kills are spread over them at random, half of them up to
+50 ms after the event. After each kill no process of the run may be alive, and the command is
+resumed to its end, or given again if it cannot be resumed. Then the results must have the same bits
+as those of the whole run, the directory must contain the same files, no temporary file or scratch
+directory may remain, no lock may be held, and no process may be alive. With several evaluations in
+flight the order of completion decides what is proposed. There, all rows recorded before the kill
+must be in the final database, and a replay must give all bits again. Finished kills are kept in DIR
+and are not repeated. Writes results/kills.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,29 +36,38 @@ import common  # first: it sets one thread
 import numpy as np
 from ase import Atoms
 from ase.build import add_adsorbate, bulk, fcc100
+from ase.calculators.emt import EMT
 from ase.constraints import FixAtoms
 from ase.io import read, write
 
+from nugget.search.search import Search
+
 # Imported by every Python process that has its directory on PYTHONPATH; the command counts.
 HOOK = """
-import os, signal, sys
+import os, signal, sys, threading, time
 
 if os.environ.get("KILL_RUN") and "KILL_PID" not in os.environ:  # not in processes of its own
     os.environ["KILL_PID"] = str(os.getpid())
     run, limit, count = os.environ["KILL_RUN"], int(os.environ["KILL_AT"]), 0
-    names = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "fcntl.flock", "fcntl.lockf"}
+    names = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect"}
+    anywhere = {"fcntl.flock", "fcntl.lockf", "subprocess.Popen"}
+
+    def kill():
+        time.sleep(float(os.environ["KILL_DELAY"]))
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event, arguments):
         global count
-        if event not in names:
-            return
-        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & 3):
-            return
-        if not event.startswith("fcntl") and run not in str(arguments[0]):
-            return
+        if event not in anywhere:
+            if event not in names or run not in str(arguments[0]):
+                return
+            if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & 3):
+                return
         count += 1
         if count == limit:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if os.environ["KILL_DELAY"] == "0":
+                os.kill(os.getpid(), signal.SIGKILL)
+            threading.Thread(target=kill, daemon=True).start()
 
     sys.addaudithook(hook)
 
@@ -67,12 +82,19 @@ if os.environ.get("KILL_RUN") and "KILL_PID" not in os.environ:  # not in proces
 
 @dataclass(frozen=True)
 class Command:
-    """How to start and resume a run, and what of its directory must have the same bits."""
+    """How to start and resume a run, and what of its directory must have the same bits.
 
+    `before` is a command that is run, undisturbed, first. `kept` are the rows that a kill must not
+    change, where the results depend on the order of completion.
+    """
+
+    kills: int
     start: list[str]
     resume: list[str]
     results: Callable[[Path], list[Any]]
     out: str = "run"
+    before: list[str] | None = None
+    kept: Callable[[Path], list[Any]] | None = None
 
 
 def structures(path: Path) -> list[Any]:
@@ -91,8 +113,39 @@ def search_results(run: Path) -> list[Any]:
     return [*structures(run / "search.db"), *structures(run / "best.extxyz")]
 
 
+def rows_of(run: Path) -> list[Any]:
+    """The rows of a search at this moment; the directory itself is not touched."""
+    with tempfile.TemporaryDirectory() as copy:
+        if not (run / "search.db").exists():
+            return []
+        for file in run.glob("search.db*"):
+            shutil.copy(file, copy)
+        try:
+            return structures(Path(copy) / "search.db")
+        except Exception:  # the tables are not written yet
+            return []
+
+
+def replayed(run: Path) -> list[Any]:
+    """Whether all proposals are made again with all bits, and the number of evaluations."""
+    again = Search.replay(run)
+    return [again.same, len(Search.resume(run).store.records())]
+
+
 def files(*names: str) -> Callable[[Path], list[Any]]:
     return lambda run: [one for name in names for one in structures(run / name)]
+
+
+def content(path: Path) -> list[Any]:
+    """The bytes of a file."""
+    return [hashlib.sha256(path.read_bytes()).hexdigest()]
+
+
+def arrays(path: Path) -> list[Any]:
+    """The arrays of a model file; its header contains the time of writing."""
+    with np.load(path) as model:
+        names = sorted({*model.files} - {"header", "checksum"})
+        return [[name, hashlib.sha256(model[name].tobytes()).hexdigest()] for name in names]
 
 
 def campaign_results(run: Path) -> list[Any]:
@@ -100,31 +153,55 @@ def campaign_results(run: Path) -> list[Any]:
 
 
 def commands() -> dict[str, Command]:
-    """Small runs of every command that can be resumed; they read the files of `inputs`."""
-    small = ["search.candidates=4", "search.walkers=0", "search.explore=1", "search.polish=1"]
+    """Small runs of every command; they read the files of `inputs`."""
+    small = ["search.candidates=4", "search.walkers=0", "search.explore=1", "search.polish=1",
+             "search.initial=3", "search.relax_steps=20",
+             "model.cutoff=4.5", "model.n_max=2", "model.l_max=2"]  # fmt: skip
     settings = [word for text in small for word in ("--set", text)]
-    search = ["--engine", "emt", "--budget", "8", "--seed", "5", *settings]
+    search = ["--engine", "emt", "--seed", "5", *settings]
     resumed = ["search", "--resume", "run"]
+    flight = ["--set", "search.in_flight=3", "--set", "execution.kind=processes"]
+    label = ["label", "pool.extxyz", "--engine", "emt"]
+    fit = ["fit", "train.extxyz", "--preset", "quick", "--points", "60", "--force"]
+    relax = ["relax", "pool.extxyz", "--engine", "emt", "--force"]
+    select = ["select", "train.extxyz", "-n", "3", "--force"]
     return {
-        "search": Command(["search", "Au6", *search], resumed, search_results),
+        "search": Command(24, ["search", "Au6", *search, "--budget", "6"], resumed, search_results),
         "in flight": Command(
-            ["search", "Au7", *search, "--set", "search.in_flight=2", "--set",
-             "execution.kind=processes"], resumed, lambda run: []),
+            20, ["search", "Au6", *search, *flight, "--budget", "8"], resumed, replayed,
+            kept=rows_of),
+        "resumed search": Command(
+            20, [*resumed, "--budget", "7"], [*resumed, "--budget", "7"], search_results,
+            before=["search", "Au6", *search, "--budget", "5"]),
         "slab": Command(
-            ["search", "Cu2", "--template", "slab.traj", *search], resumed, search_results),
-        "crystal": Command(["search", "Cu2Au", "--crystal", *search[:-2]], resumed, search_results),
+            10, ["search", "Cu2", "--template", "slab.traj", *search, "--budget", "5"], resumed,
+            search_results),
+        "crystal": Command(
+            14, ["search", "Cu2", "--crystal", *search, "--budget", "5"], resumed, search_results),
+        "vary": Command(
+            12, ["search", "--vary", "Cu:2-3", *search, "--budget", "5", "--set",
+                 "system.chemical_potential=Cu=-3.5:-1.0"], resumed, search_results),
         "campaign": Command(
-            ["campaign", "Au6", "--repeats", "2", "--executor", "in-process", *search],
+            20, ["campaign", "Au6", "--repeats", "2", *search, "--budget", "4"],
             ["campaign", "--resume", "run"], campaign_results),
         "md": Command(
-            ["md", "cu.extxyz", "--engine", "emt", "--steps", "40", "--every", "10", "--seed", "1"],
-            ["md", "--resume", "run"], files("md.extxyz", "labelled.extxyz")),
+            16, ["md", "cu.extxyz", "--engine", "emt", "--steps", "20", "--every", "10", "--seed",
+                 "1"], ["md", "--resume", "run"], files("md.extxyz", "labelled.extxyz")),
         "neb": Command(
-            ["neb", "a.traj", "b.traj", "--engine", "emt"],
-            ["neb", "--resume", "run"], files("path.extxyz", "labelled.extxyz")),
-        "label": Command(
-            ["label", "pool.extxyz", "--engine", "emt"],
-            ["label", "pool.extxyz", "--engine", "emt"], structures, "run.extxyz"),
+            14, ["neb", "a.traj", "b.traj", "--engine", "emt"], ["neb", "--resume", "run"],
+            files("path.extxyz", "labelled.extxyz")),
+        "saddle": Command(
+            14, ["saddle", "a.traj", "--engine", "emt"], ["saddle", "--resume", "run"],
+            files("saddle.extxyz", "labelled.extxyz")),
+        "dataset": Command(
+            14, ["dataset", "Au5", "-n", "6", "--engine", "emt", "--relax-steps", "1", "--split",
+                 "3:2:1"],
+            ["dataset", "--resume", "run"],
+            files("train.extxyz", "validation.extxyz", "test.extxyz")),
+        "label": Command(12, label, label, structures, "run.extxyz"),
+        "relax": Command(10, relax, relax, structures, "run.extxyz"),
+        "fit": Command(6, fit, fit, arrays, "run.model"),
+        "select": Command(6, select, select, content, "run.extxyz"),
     }  # fmt: skip
 
 
@@ -143,21 +220,31 @@ def inputs(directory: Path) -> None:
     pool = [cu.copy() for _ in range(8)]
     for atoms in pool:
         atoms.rattle(0.1, rng=rng)
-    write(directory / "pool.extxyz", pool)
+    write(directory / "pool.extxyz", pool[:3])
+    for atoms in pool:
+        atoms.calc = EMT()
+        atoms.get_forces()
+    write(directory / "train.extxyz", pool)
 
 
-def run(command: list[str], here: Path, hook: Path, at: int = 0) -> tuple[int, int]:
-    """Exit code of a command in a directory and its number of events; killed at event `at`."""
+def run(
+    command: list[str], here: Path, hook: Path, at: int = 0, delay: float = 0.0
+) -> tuple[int, int]:
+    """Exit code of a command in a directory and its number of events.
+
+    It is killed `delay` seconds after event `at`.
+    """
     count = here / "events"
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")]),
         "KILL_RUN": str(here),
         "KILL_AT": str(at),
+        "KILL_DELAY": f"{delay:g}",
         "KILL_COUNT": str(count),
-        "TMPDIR": str(here / "scratch"),
+        "TMPDIR": str(here / "tmp"),
     }
-    (here / "scratch").mkdir(exist_ok=True)
+    (here / "tmp").mkdir(exist_ok=True)
     with (here / "output").open("ab") as output:
         process = subprocess.Popen(
             [str(Path(sys.executable).with_name("nugget")), *command], cwd=here, env=environment,
@@ -167,27 +254,88 @@ def run(command: list[str], here: Path, hook: Path, at: int = 0) -> tuple[int, i
     return code, int(count.read_text()) if count.exists() else 0
 
 
-def remains(here: Path, session: str) -> list[str]:
-    """Temporary files, scratch directories and processes that a finished run left behind."""
-    left = [p.name for p in here.rglob("*") if p.suffix == ".tmp" or p.name.startswith(".tmp")]
-    left += [f"scratch/{p.name}" for p in (here / "scratch").iterdir()]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+def processes(session: str) -> list[str]:
+    """Processes of a run that are still alive 10 s after its end."""
+    end = time.monotonic() + 10.0
+    while True:
+        alive = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    environment = (entry / "environ").read_bytes()
+                except OSError:
+                    continue
+                if f"KILL_RUN={session}\0".encode() in environment:
+                    alive.append(f"process {entry.name}")
+        if not alive or time.monotonic() > end:
+            return alive
+        time.sleep(0.1)
+
+
+def names(here: Path) -> set[str]:
+    """All files and directories of a run, without those of this program."""
+    found = {str(path.relative_to(here)) for path in here.rglob("*")}
+    return found - {"events", "output", "tmp"}
+
+
+def remains(here: Path, whole: Path) -> list[str]:
+    """Whatever differs from the files of the whole run, locks that are held, and processes."""
+    left = [f"{name} is left" for name in sorted(names(here) - names(whole))]
+    left += [f"{name} is missing" for name in sorted(names(whole) - names(here))]
+    for lock in here.rglob("lock"):
+        with lock.open("rb") as file:
             try:
-                environment = (entry / "environ").read_bytes()
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                continue
-            if session.encode() in environment:
-                left.append(f"process {entry.name}")
-    return left
+                left.append(f"{lock.name} is held")
+    return left + processes(str(here))
 
 
 def digest(results: list[Any]) -> str:
     return hashlib.sha256(json.dumps(results).encode()).hexdigest()
 
 
-def drill(name: str, command: Command, kills: int, seed: int, out: Path) -> list[dict[str, Any]]:
-    """Kill a command at events drawn at random; one row for each kill."""
+def prepared(command: Command, here: Path, hook: Path) -> None:
+    """A fresh directory with the files that the command needs."""
+    shutil.rmtree(here, ignore_errors=True)
+    here.mkdir()
+    inputs(here)
+    if command.before is not None:
+        template = here.with_name("before")
+        if not template.exists():
+            template.mkdir()
+            run([*command.before, "--out", "run"], template, hook)
+        shutil.copytree(template / "run", here / "run")
+
+
+def killed_once(
+    command: Command, start: list[str], here: Path, whole: Path, hook: Path, at: int, delay: float
+) -> dict[str, Any]:
+    """Kill a command once, bring it to its end, and compare with the whole run."""
+    code, _ = run(start, here, hook, at, delay)
+    row: dict[str, Any] = {"event": at, "delay": delay, "killed": code == -signal.SIGKILL}
+    orphans, out = processes(str(here)), here / command.out
+    kept = [] if command.kept is None else command.kept(out)
+    again = start if command.out != "run" or not out.exists() else command.resume
+    code, _ = run(again, here, hook)
+    if code == 2 and again is not start:  # killed before there was a run to resume
+        code, _ = run(start, here, hook)
+        row["begun again"] = True
+    row |= {"exit": code, "same": False, "remains": orphans + remains(here, whole)}
+    if code == 0:
+        row["same"] = digest(command.results(out)) == digest(command.results(whole / command.out))
+        if command.kept is not None:
+            row["same"] &= command.kept(out)[: len(kept)] == kept
+    return row
+
+
+def drill(
+    name: str, command: Command, share: float, seed: int, out: Path, again: bool = False
+) -> list[dict[str, Any]]:
+    """Kill a command at events drawn at random; one row for each kill.
+
+    With `again`, kills that were not clean before are repeated.
+    """
     place = out / name.replace(" ", "_")
     log = place / "rows.json"
     rows: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
@@ -195,38 +343,30 @@ def drill(name: str, command: Command, kills: int, seed: int, out: Path) -> list
     hook = place / "hook"
     hook.mkdir(exist_ok=True)
     (hook / "sitecustomize.py").write_text(HOOK)
-    start = [*command.start, "--out", command.out]
-    whole = place / "whole"
+    option = "--out" if command.out == "run" else "-o"
+    start = command.start if command.before else [*command.start, option, command.out]
+    whole, kills = place / "whole", max(round(share * command.kills), 1)
     if not (whole / "events").exists():
-        shutil.rmtree(whole, ignore_errors=True)
-        whole.mkdir()
-        inputs(whole)
+        prepared(command, whole, hook)
         code, _ = run(start, whole, hook)
         if code:
             raise SystemExit(f"{name} ended with {code}: see {whole / 'output'}")
-    expected = digest(command.results(whole / command.out))
     events = int((whole / "events").read_text())
-    moments = np.random.default_rng([seed, len(name)]).integers(1, events + 1, kills)
-    for k in range(len(rows), kills):
+    rng = np.random.default_rng([seed, *name.encode()])
+    moments = rng.permutation(max(events, command.kills)) % events + 1
+    delays = np.where(rng.random(len(moments)) < 0.5, 0.0, rng.uniform(0.0, 0.05, len(moments)))
+    clean = [row["same"] and not row["remains"] for row in rows]
+    for k in range(kills):
+        if k < len(rows) and (clean[k] or not again):
+            continue
         here = place / f"kill{k}"
-        shutil.rmtree(here, ignore_errors=True)
-        here.mkdir()
-        inputs(here)
-        code, _ = run(start, here, hook, int(moments[k]))
-        killed = code == -signal.SIGKILL
-        resumable = (here / command.out).exists()
-        code, _ = run(command.resume if resumable and command.out == "run" else start, here, hook)
-        if code and command.out == "run":  # killed before the run existed
-            shutil.rmtree(here / command.out, ignore_errors=True)
-            code, _ = run(start, here, hook)
-        same = code == 0 and digest(command.results(here / command.out)) == expected
-        rows.append(
-            {"event": int(moments[k]), "killed": killed, "exit": code, "same": same,
-             "remains": remains(here, str(here))}
-        )  # fmt: skip
-        print(name, k, rows[-1], flush=True)
+        prepared(command, here, hook)
+        at, delay = int(moments[k]), round(float(delays[k]), 4)
+        row = killed_once(command, start, here, whole, hook, at, delay)
+        rows[k : k + 1] = [row]
+        print(name, k, row, flush=True)
         log.write_text(json.dumps(rows))
-        if same and not rows[-1]["remains"]:
+        if row["same"] and not row["remains"]:
             shutil.rmtree(here)
     return rows
 
@@ -235,19 +375,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     every = commands()
     parser.add_argument("commands", nargs="*", choices=[*every, []])
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--share", type=float, default=1.0, help="of the kills of each command")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="repeat kills that were not clean")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "kills")
     chosen = parser.parse_args()
     results = {
-        name: drill(name, every[name], chosen.kills, chosen.seed, chosen.out.resolve())
+        name: drill(
+            name, every[name], chosen.share, chosen.seed, chosen.out.resolve(), chosen.again
+        )
         for name in chosen.commands or every
     }
     common.table(
         "Commands killed at events of their files and resumed",
-        ["command", "killed", "same bits", "nothing left"],
+        ["command", "kills", "killed", "same bits", "nothing left"],
         [
-            [name, sum(r["killed"] for r in rows), sum(r["same"] for r in rows),
+            [name, len(rows), sum(r["killed"] for r in rows), sum(r["same"] for r in rows),
              sum(not r["remains"] for r in rows)]
             for name, rows in results.items()
         ],

@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import hashlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 from ase.calculators.emt import EMT
 from ase.calculators.morse import MorsePotential
@@ -247,10 +249,16 @@ def stale() -> Calculator:
     return Stale()
 
 
+def structure_hash(atoms: Atoms) -> str:
+    """Elements and positions, with all bits."""
+    return hashlib.sha256(atoms.numbers.tobytes() + atoms.positions.tobytes()).hexdigest()
+
+
 class Lying(Calculator):
     """Another engine whose energies are false by `shift` at some of its calls.
 
-    A file counts the calls for more than one atom, since processes come and go.
+    A file counts the calls for more than one atom, since processes come and go. Another one, with
+    the ending `.true`, lists all structures and their true energies.
     """
 
     implemented_properties = ("energy", "forces")
@@ -269,6 +277,8 @@ class Lying(Calculator):
             with open(self.counter, "ab", buffering=0) as file:
                 file.write(b"x")
                 count = file.tell()
+            with open(f"{self.counter}.true", "a") as true:
+                true.write(f"{structure_hash(bare)} {float(self.results['energy'])!r}\n")
             if count in self.at:
                 self.results["energy"] += self.shift
 

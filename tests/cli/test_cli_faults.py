@@ -196,3 +196,28 @@ def test_relaxed_structures_carry_no_stale_results() -> None:
     assert "point_group" not in relaxed.info
     assert relaxed.info["fmax"] == pytest.approx(row["fmax"])
     assert "forces_uncertainty" not in relaxed.arrays
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [("hartree", "times too small: they seem to be in Hartree/Bohr"), ("sign", "wrong sign"),
+     ("permuted", "do not belong to its energies")],
+)  # fmt: skip
+@pytest.mark.usefixtures("engines")
+def test_a_relaxation_checks_the_forces_of_its_engine(how: str, message: str) -> None:
+    """With forces in Hartree/Bohr every start would be converged."""
+    atoms = bulk("Cu", cubic=True)
+    atoms.rattle(0.1, seed=1)
+    ase.io.write("in.extxyz", [atoms, atoms])
+    engine = ("--engine", "faulty_engines:wrong_forces", "--set", f"engine.options.how={how}")
+    output = run("relax", "in.extxyz", *engine, "-o", "out.extxyz")
+    assert message in " ".join(output.split())
+    assert not Path("out.extxyz").exists()
+    words = ("relax", "in.extxyz", "--engine", "emt", "-o", "out.extxyz", "--json", "--jobs", "2")
+    report = json.loads(run(*words, expect=0))
+    assert report["engine_check"].startswith("forces agree with energies to ")
+    [first, second] = report["structures"]
+    assert first["energy"] == second["energy"]
+    unchecked = json.loads(run(*words, "--force", "--set", "engine.verify=false", expect=0))
+    assert unchecked["engine_check"] is None
+    assert unchecked["structures"] == report["structures"]

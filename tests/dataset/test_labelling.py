@@ -100,3 +100,12 @@ def test_structures_name_their_charge(tmp_path: Path):
     energy = read_images(neutral)[0].get_potential_energy()
     assert abs(done[1].get_potential_energy() - energy) > 0.1
     assert "REF_energy" in done[0].info
+
+
+def test_a_link_in_place_of_the_record_is_refused(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    out = tmp_path / "labelled.extxyz"
+    directory_of(out).symlink_to(tmp_path / "mine")
+    with pytest.raises(NuggetError, match="symbolic link"):
+        label(clusters(1), EngineConfig(name="emt"), out)
+    assert not list((tmp_path / "mine").iterdir())

@@ -141,6 +141,8 @@ def test_the_lowest_energies_may_be_doubtful() -> None:
     assert doubtful([-9.0, *usual])
     assert doubtful([-9.0, -30.0, *usual])
     assert not doubtful([100.0, 500.0, 20.0, *usual])  # compressed ones
+    assert not doubtful([-9.0, *usual], confirmed=[-8.9])
+    assert doubtful([-9.0, *usual], confirmed=[-8.0])
     low, others = cluster(0), [evaluated(cluster(k), "emt") for k in range(5)]
     low.calc = SinglePointCalculator(low, energy=-900.0, forces=np.zeros((8, 3)))
     assert implausibly_low(low, others) is not None

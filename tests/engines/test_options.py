@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +17,15 @@ from nugget.cli.main import app
 from nugget.engines import engine as lookup
 from nugget.engines.engine import Electrons, Engine, describe_options, engines, get_engine
 from nugget.engines.engine_settings import EngineConfig, ExecutionConfig, code_in, engine_code
-from nugget.engines.options import Use
+from nugget.engines.options import Use, bare_name, code
 from nugget.engines.task import Task, run_task
 from nugget.errors import NuggetError
+
+# All engines that come with nugget.
+BUILT_IN = (
+    "ani", "aims", "chgnet", "cp2k", "emt", "espresso", "fairchem", "gfn1-xtb", "gfn2-xtb", "gpaw",
+    "lj", "mace", "mattersim", "orb", "orca", "pyscf", "sevennet", "tersoff", "vasp",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -32,6 +40,13 @@ from nugget.errors import NuggetError
         ("aims", {"species_dir": "/opt/light", "occupation_type": "gaussian 0.1"}),
         ("gfn1-xtb", {"supercell": 8.0, "solvation": ["alpb", "water"]}),
         ("lj", {"rc": 6, "smooth": True}),
+        ("pyscf", {"basis": "6-311++G(2d,2p)", "method": "b3lyp"}),
+        ("sevennet", {"model": "7net-l3i5", "device": "cpu", "precision": "single"}),
+        ("chgnet", {"model": "r2scan", "threads": 1}),
+        ("ani", {"model": "ani2x"}),
+        ("mattersim", {"model": "MatterSim-v1.0.0-5M.pth"}),
+        ("orb", {"model": "orb-v3-conservative-inf-omat", "precision": "float32-highest"}),
+        ("fairchem", {"model": "uma-s-1p1", "task": "omat"}),
     ],
 )
 def test_plain_options_need_no_trust(name: str, options: dict) -> None:
@@ -56,6 +71,13 @@ def test_plain_options_need_no_trust(name: str, options: dict) -> None:
         ("cp2k", {"inp": "&GLOBAL\n&END"}),
         ("aims", {"use_pimd_wrapper": "host 1234"}),
         ("mace", {"model": "model.pt"}),
+        ("pyscf", {"basis": "basis/def2-svp"}),
+        ("sevennet", {"model": "./7net-0"}),
+        ("chgnet", {"model": "chgnet.pth.tar"}),
+        ("mattersim", {"model": "MatterSim.pth"}),
+        ("orb", {"weights": "orb.ckpt"}),
+        ("fairchem", {"weights": "uma.pt"}),
+        ("fairchem", {"model": "../uma-s-1p1"}),
         ("lj", {"label": "x"}),
     ],
 )
@@ -145,8 +167,33 @@ def test_the_table_of_options() -> None:
     table = {row["option"]: row["use"] for row in json.loads(result.output)["options"]}
     assert table["orcablocks"] == "code"
     assert table["orcasimpleinput"] == "plain"
-    for name in ("vasp", "aims", "cp2k", "espresso", "orca", "gpaw", "mace"):
-        assert get_engine(name).table, name
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_engine_declares_all_that_its_factory_takes(name: str) -> None:
+    engine = get_engine(name)
+    assert engine.table
+    kinds = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    taken = signature(engine.batched or engine.factory).parameters.values()
+    assert {one.name for one in taken if one.kind in kinds} <= set(engine.table)
+    for option in ("command", "inp", "orcablocks", "weights"):  # programs and files with code
+        assert engine.table.get(option, code(option)[option]).use is Use.CODE
+    # Other options need trust, also those that a factory would pass on to its program.
+    assert engine.use_of("no_such_option", 1) is Use.CODE
+
+
+def test_the_table_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is generated, with every engine and every option in the right column."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs" / "_ext"))
+    page = import_module("_settings").options()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    assert rows[0] == ["engine", "plain", "code", "writes files"]
+    cells = {row[0].strip("`"): [set(cell.split(", ")) for cell in row[1:]] for row in rows[2:]}
+    assert set(cells) == set(BUILT_IN)
+    for name in BUILT_IN:
+        for use, cell in zip(Use, cells[name], strict=True):
+            expected = {f"`{key}`" for key, one in get_engine(name).table.items() if one.use is use}
+            assert cell == (expected or {"–"})
 
 
 def test_an_impossible_spin() -> None:
@@ -170,3 +217,28 @@ def test_a_missing_pseudopotential(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     }
     outcome = run_task(Task(name="espresso", options=options), molecule("CO"))
     assert outcome.reason.startswith("espresso has no pseudopotential for C;")
+
+
+def test_a_basis_set_of_pyscf_from_a_file_is_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PySCF evaluates the numbers of such a file as expressions, and prefers files to names."""
+    assert engine_code("pyscf", {"basis": "6-311++G(2d,2p)", "method": "b3lyp"}) == []
+    for basis in ("./evil.bas", "/tmp/def2-svp", "sto-3g\u2028H S"):
+        assert engine_code("pyscf", {"basis": basis}) == [f"pyscf:basis={basis}"]
+    monkeypatch.chdir(tmp_path)
+    assert bare_name("pyscf", "basis", "def2-svp") == "def2-svp"
+    Path("def2-svp").write_text("H S\n  print(1) 1.0\n")
+    assert bare_name("pyscf", "basis", "./def2-svp") == "./def2-svp"
+    with pytest.raises(NuggetError, match=r"has a file def2-svp.*\./def2-svp if it is meant"):
+        bare_name("pyscf", "basis", "def2-svp")
+    pytest.importorskip("pyscf")
+    with pytest.raises(NuggetError, match="has a file def2-svp"):
+        get_engine("pyscf").calculator().get_potential_energy(molecule("H2"))
+
+
+def test_separators_of_lines_are_refused() -> None:
+    """Python breaks lines at these characters as well."""
+    for char in "\n\r\x0b\x0c\x1c\x85\u2028\u2029":
+        with pytest.raises(NuggetError, match="control character"):
+            get_engine("vasp").check_options({"xc": f"pbe{char}x"})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,8 @@ from ase import Atoms
 from ase.calculators.emt import EMT
 
 from nugget.engines.engine_settings import EngineConfig
+from nugget.engines.runner import Scratch
+from nugget.engines.task import SCRATCH
 from nugget.errors import NuggetError
 from nugget.onthefly.run_directory import RecordedEngine, read_engine_check
 
@@ -58,3 +63,25 @@ def test_another_engine_after_a_resume_is_refused(tmp_path: Path) -> None:
     with RecordedEngine(config, tmp_path) as engine:
         engine(cluster())
         assert engine(cluster(0.1)) is not None
+
+
+def test_scratch_directories_of_a_kill_go_when_the_engine_is_not_needed(tmp_path: Path) -> None:
+    """All calls were recorded before the kill, so that no evaluation removes them."""
+    config = EngineConfig(name="emt", verify=False)
+    with RecordedEngine(config, tmp_path) as engine:
+        engine(cluster())
+    scratch = Scratch(str(tmp_path / SCRATCH))
+    left, failed = scratch.make(), scratch.make()
+    (left / "orbitals").write_text("x")
+    (failed / "output.txt").write_text("x")
+    left.with_name(f"{left.name}.in-use").write_text(f"{_dead_process()} {platform.node()}\n")
+    failed.with_name(f"{failed.name}.in-use").unlink()
+    with RecordedEngine(config, tmp_path) as engine:
+        engine(cluster())
+    assert list((tmp_path / SCRATCH).iterdir()) == [failed]
+
+
+def _dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid

@@ -99,8 +99,9 @@ def test_false_energies_on_six_systems(
     assert_true(search, search.run(), SYSTEMS[system][0])
 
 
-def test_a_true_search_costs_three_evaluations(tmp_path: Path) -> None:
-    search = searched(tmp_path, "Au6", [], 0.0)
+@pytest.mark.parametrize("system", ["Au6", "LJ13"])
+def test_a_true_search_costs_three_evaluations(system: str, tmp_path: Path) -> None:
+    search = searched(tmp_path, system, [], 0.0)
     result = search.run()
     calls = (tmp_path / "count").stat().st_size
     checks = [c for c in search.store.checks() if c.kind is not CheckKind.ATOM]

@@ -7,12 +7,18 @@ from pathlib import Path
 import ase.db
 import numpy as np
 import pytest
+from ase import Atoms
 from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read
 from ase.optimize import BFGS
 from flights import settings
 
+from nugget.relax.relaxation import Relaxed, RelaxationEnd
 from nugget.search import Search, make_config
+from nugget.search.polish import below_relaxed_hull, distinct_minima, make_phases
+from nugget.search.record import Record
+from nugget.systems.goal import AboveHull, Goal, Hull
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +67,25 @@ def test_none_is_none(tmp_path: Path) -> None:
     result = Search.create(make_config(settings(budget=4, polish=0)), tmp_path / "run").run()
     assert result.minima == ()
     assert not (tmp_path / "run" / "minima.extxyz").exists()
+
+
+def test_a_hull_is_decided_by_relaxed_phases() -> None:
+    """A low phase that was not relaxed is relaxed first; it is no vertex before."""
+    cell = {"cell": [3, 3, 3], "pbc": True}
+    goal: Goal = AboveHull(hull=Hull((29, 79)))
+    energies = {"Cu": -3.0, "Au": -2.0, "CuAu": -6.0, "Cu3Au": -14.0}
+    records = []
+    for k, (formula, energy) in enumerate(energies.items()):
+        atoms = Atoms(formula, **cell)
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=np.zeros((len(atoms), 3)))
+        records.append(Record(k, atoms, "start"))
+        goal = goal.informed(atoms, energy)
+    done = [Relaxed(r.atoms, r.energy, 0.0, 1, RelaxationEnd.CONVERGED) for r in records]
+    assert below_relaxed_hull(goal, records, records[:1], done[:1]) == [records[1]]  # an element
+    assert below_relaxed_hull(goal, records, records[:2], done[:2]) == [records[3], records[2]]
+    assert below_relaxed_hull(goal, records, records, done) == []
+    minima = distinct_minima(records, records[:3], done[:3], goal)
+    phases = {one.formula: one for one in make_phases(goal, records, minima)}
+    assert not phases["Cu3Au"].stable
+    assert not phases["Cu3Au"].relaxed
+    assert phases["CuAu"].stable

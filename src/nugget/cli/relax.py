@@ -56,10 +56,14 @@ def relax(
     stresses of the engine, without a local model. With --pressure the table shows E + pV; the
     energies in OUT are E.
 
+    The first structure is evaluated twice more, to compare forces with energies; set
+    engine.verify=false to omit this.
+
     The exit code is 1 if a structure has not converged; its lowest geometry is written anyway.
     """
     from ase.units import GPa
 
+    from nugget.engines.engine_check import CheckingQueue
     from nugget.engines.queue import EvaluationQueue
     from nugget.onthefly.saddle_run import CalculatorBaseline
     from nugget.relax.engine_relaxation import CellRelaxation, LearningRelaxation, relax_through
@@ -91,11 +95,14 @@ def relax(
             if step is not None:
                 step(sum(run.done for run in runs), len(runs))
 
-        relax_through(queue, dict(enumerate(runs)), show_progress)
+        checking = CheckingQueue(queue)
+        relax_through(checking if config.verify else queue, dict(enumerate(runs)), show_progress)
     write_images(out, [_described(run.result()) for run in runs])
     rows = [_row(k, run, pressure * GPa, images[k]) for k, run in enumerate(runs)]
+    checked = None if checking.report is None else str(checking.report)
     if json:
-        emit({"structures": rows, "evaluations": sum(run.evaluations for run in runs)})
+        evaluations = sum(run.evaluations for run in runs)
+        emit({"structures": rows, "evaluations": evaluations, "engine_check": checked})
     else:
         name, unit = ("enthalpy", "E + pV, eV") if pressure else ("energy", "eV")
         columns = ("structure", f"start, {unit}", f"end, {unit}", "fmax, eV/Å", "evaluations", "")
@@ -104,6 +111,8 @@ def relax(
             numbers = [number(row[key], 4, "f") for key in (f"start_{name}", name, "fmax")]
             lines.append((row["formula"], *numbers, row["evaluations"], row["reason"]))
         table(f"Relaxed with {engine}: {out}", columns, lines)
+        if checked is not None:
+            typer.echo(f"engine check: {checked}")
     if not all(run.result().converged for run in runs):
         raise typer.Exit(1)
 

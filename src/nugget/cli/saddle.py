@@ -77,9 +77,9 @@ def saddle(
 
     The exit code is 1 if no saddle with exactly one negative mode was found.
     """
-    from nugget.engines.engine_settings import code_in, require_trust
+    from nugget.engines.engine_settings import require_trust
     from nugget.onthefly.run_directory import read_engine_check
-    from nugget.onthefly.run_settings import SaddleConfig
+    from nugget.onthefly.run_settings import SaddleConfig, code_of_run
     from nugget.onthefly.saddle_run import SaddleRun, report_of
     from nugget.report.saddle_page import read_saddle, saddle_verdict
 
@@ -91,7 +91,7 @@ def saddle(
         if start or out or engine or settings or chosen or mode != "auto" or multiplicity:
             raise NuggetError("--resume continues a run with its own settings and takes no others.")
         run = SaddleRun.resume(resume)
-        require_trust(code_in(run.config.engine), str(resume), trust)
+        require_trust(code_of_run(run.config), str(resume), trust)
     elif start is None or out is None:
         raise NuggetError("Give a structure and --out DIR, or --resume DIR.")
     else:

@@ -24,7 +24,7 @@ from nugget.engines.queue import EvaluationQueue
 from nugget.engines.task import Task
 from nugget.errors import NuggetError
 from nugget.storage.database import Database
-from nugget.storage.files import locked, read_sealed, write_sealed
+from nugget.storage.files import locked, read_sealed, refuse_link, write_sealed
 from nugget.structures.io import CHARGE, SPIN, with_reference_keys, write_images
 
 DATABASE, SETTINGS = "labels.db", "label.json"
@@ -90,6 +90,7 @@ def label(
     """
     folder = directory_of(output)
     Task.of(engine).check()  # settings that cannot work leave nothing behind
+    refuse_link(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _check(folder, engine)

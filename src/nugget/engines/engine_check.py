@@ -19,6 +19,7 @@ from nugget.engines.engine import get_engine
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.outcome import Outcome
 from nugget.engines.plausibility import agree, change_and_work
+from nugget.engines.queue import EvaluationQueue
 from nugget.errors import NuggetError
 from nugget.structures.geometry import free_mask
 
@@ -181,6 +182,28 @@ def first_check(first: Atoms, evaluate: EvaluateAgain, seed: int) -> FirstCheck:
         check = replace(check, moved=evaluate(moved, True))
         check.report()
     return check
+
+
+class CheckingQueue:
+    """A queue of evaluations that checks the engine with its first success, and corrects that."""
+
+    def __init__(self, queue: EvaluationQueue) -> None:
+        self._queue, self.width = queue, queue.width
+        self.report: EngineReport | None = None  # None before the first success
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def submit(self, key: int, atoms: Atoms) -> None:
+        self._queue.submit(key, atoms)
+
+    def next(self) -> tuple[int, Outcome]:
+        key, outcome = self._queue.next()
+        if outcome.ok and self.report is None:
+            check = first_check(outcome.atoms, self._queue.evaluate, 0)
+            self.report = check.report()
+            outcome = replace(outcome, atoms=check.settled)
+        return key, outcome
 
 
 def evaluates_single_atoms(config: EngineConfig) -> bool:

@@ -8,6 +8,7 @@ scratch directory, and options that the engine does not declare. `engine_setting
 from __future__ import annotations
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -92,6 +93,20 @@ def matching(pattern: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
+def bare_name(engine: str, option: str, value: str) -> str:
+    """A name that a program knows; NuggetError if the current directory has a file of this name.
+
+    Programs that take a name or a file prefer the file, and reading it may run code. A path needs
+    trust, a bare name does not, so that it must not be a file.
+    """
+    if not os.path.dirname(value) and os.path.lexists(value):
+        raise NuggetError(
+            f"engine {engine!r}: the current directory has a file {value}, which would be read for "
+            f"the option {option}. Give its path as ./{value} if it is meant, or rename it."
+        )
+    return value
+
+
 # Options of engines without a table: names of programs, and text that may be a command or a path.
 _PROGRAM = re.compile(
     r"command|cmd|exe|program|binary|script|launch|shell|mpi|module|plugin|python|code|profile",
@@ -108,6 +123,10 @@ def use_of_undeclared(name: str, value: Any) -> Use:
     return Use.PLAIN
 
 
+# Control characters, and the separators at which Python breaks lines, too.
+_CONTROLS = ("Cc", "Zl", "Zp")
+
+
 def check_options(engine: str, options: Options, table: Mapping[str, Option] | None) -> None:
     """Refuse wrong types, numbers that are not finite, and control characters in plain text."""
     for name, value in options.items():
@@ -121,7 +140,7 @@ def check_options(engine: str, options: Options, table: Mapping[str, Option] | N
             raise NuggetError(f"engine {engine!r}: the option {name} is {value!r}, not finite.")
         if option is not None and option.use is Use.CODE and isinstance(value, str):
             continue  # blocks of input have several lines, and need trust
-        if any(unicodedata.category(char) == "Cc" for text in _texts(value) for char in text):
+        if any(unicodedata.category(c) in _CONTROLS for text in _texts(value) for c in text):
             raise NuggetError(
                 f"engine {engine!r}: the option {name} contains a line break or another control "
                 "character; write it in one line."

@@ -167,13 +167,14 @@ def agree(a: float, b: float, n_atoms: int, noise: float = 0.0) -> bool:
     return abs(a - b) <= max(_SAME, _SAME_PER_ATOM * n_atoms, _NOISES * noise)
 
 
-def doubtful(energies: Sequence[float]) -> bool:
+def doubtful(energies: Sequence[float], confirmed: Sequence[float] = ()) -> bool:
     """Whether the lowest energies (per atom) are so far below the majority that they may be false.
 
-    At least five are needed; up to half of them may be false.
+    At least five are needed; up to half of them may be false. Energies near or above `confirmed`
+    ones, which the engine has repeated, are not doubtful.
     """
     e = np.sort(energies)
-    if len(e) < _ENOUGH:
+    if len(e) < _ENOUGH or e[0] > min(confirmed, default=np.inf) - _GAP:
         return False
     return any(
         e[k] - e[k - 1] > max(_GAP, _GAP_SPREADS * (np.median(e[k:]) - e[k]))
@@ -181,10 +182,14 @@ def doubtful(energies: Sequence[float]) -> bool:
     )
 
 
+def relaxed(images: Sequence[Atoms]) -> list[Atoms]:
+    """Those that are not compressed: any lower energy is plausible after compressed ones."""
+    return [one for one in images if largest_force(one) < _SQUEEZED]
+
+
 def implausibly_low(atoms: Atoms, others: Sequence[Atoms]) -> str | None:
     """Whether an energy that an engine repeats is still too low for the majority of the others."""
-    relaxed = [one for one in others if largest_force(one) < _SQUEEZED]
-    energies = np.sort([float(one.calc.results["energy"]) / len(one) for one in relaxed])
+    energies = np.sort([float(one.calc.results["energy"]) / len(one) for one in relaxed(others)])
     majority = energies[len(energies) // 2 :]
     energy = float(atoms.calc.results["energy"]) / len(atoms)
     if len(energies) < _ENOUGH - 1:

@@ -63,7 +63,7 @@ class Scratch:
         A relative one begins in the directory `start`. The default is the system's directory for
         temporary files.
         """
-        written = os.path.expandvars(os.path.expanduser(base)) if base else tempfile.gettempdir()
+        written = os.path.expandvars(os.path.expanduser(base)) if base else _temporary()
         self.base = Path(start or os.getcwd(), written)
         self.keep = keep
         self._created_base = False
@@ -115,6 +115,23 @@ class Scratch:
                 self.base.rmdir()
 
 
+def remove_stale(base: Path) -> None:
+    """Remove scratch directories of processes that were killed, where no evaluation follows."""
+    if base.is_dir() and not base.is_symlink():
+        Scratch(str(base)).sweep()
+        with contextlib.suppress(OSError):  # failed evaluations are kept
+            base.rmdir()
+
+
+def _temporary() -> str:
+    """The directory for temporary files.
+
+    Python's own search for it writes a test file, which a kill would leave behind.
+    """
+    named = tempfile.tempdir or os.environ.get("TMPDIR") or "/tmp"
+    return named if os.access(named, os.W_OK | os.X_OK) else tempfile.gettempdir()
+
+
 def _mark(directory: Path) -> Path:
     return directory.with_name(directory.name + _IN_USE)
 
@@ -137,7 +154,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._buffer = b""
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
+        self._log = tempfile.TemporaryFile(dir=_temporary())  # noqa: SIM115 (lives as long as this)
         self._busy = threading.Lock()
         self._closed = False
 

@@ -30,6 +30,8 @@ from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.outcome import Outcome, atoms_dict, atoms_from
 from nugget.engines.plausibility import PlausibilityCheck, agree
 from nugget.engines.queue import EvaluationQueue
+from nugget.engines.runner import remove_stale
+from nugget.engines.task import SCRATCH
 from nugget.errors import NuggetError
 from nugget.numerics.threads import one_blas_thread
 from nugget.onthefly.online_model import OnlineModel
@@ -179,6 +181,8 @@ class RecordedEngine:
     def __exit__(self, *error: Any) -> None:
         if self._queue is not None:
             self._queue.__exit__(*error)
+        else:  # all calls were recorded, also those before a kill
+            remove_stale(self.directory / SCRATCH)
 
     @property
     def good(self) -> list[Atoms]:

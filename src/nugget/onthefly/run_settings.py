@@ -108,7 +108,7 @@ class SaddleConfig(Section):
     )
 
 
-def code_of_run(config: MDConfig | NEBConfig) -> list[str]:
+def code_of_run(config: MDConfig | NEBConfig | SaddleConfig) -> list[str]:
     """Code outside of nugget that a run executes: engine and mean function."""
-    mean = [] if config.mean is None else engine_code(config.mean, {})
-    return code_in(config.engine) + mean
+    mean = config.baseline if isinstance(config, SaddleConfig) else config.mean
+    return code_in(config.engine) + ([] if mean is None else engine_code(mean, {}))

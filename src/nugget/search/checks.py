@@ -27,7 +27,13 @@ from nugget.engines.engine_check import (
     settled_energy,
 )
 from nugget.engines.outcome import Outcome
-from nugget.engines.plausibility import agree, doubtful, implausibly_low, overbound
+from nugget.engines.plausibility import (
+    agree,
+    doubtful,
+    implausibly_low,
+    overbound,
+    relaxed,
+)
 from nugget.engines.queue import EvaluationQueue
 from nugget.errors import NuggetError
 from nugget.search.learner import Learner
@@ -179,9 +185,16 @@ class Checker:
         best = self.learner.best
         if best is None or (best.iteration, 0) in self.judged():
             return None
-        images = [one.atoms for one in good if goal.comparable(one.atoms, best.atoms)]
-        energies = [energy_of(one) / len(one) for one in images]
-        return best if doubtful(energies) else None
+        others = [
+            one.atoms for one in good if one is not best and goal.comparable(one.atoms, best.atoms)
+        ]
+        energies = [energy_of(one) / len(one) for one in [best.atoms, *relaxed(others)]]
+        right = (CheckKind.CONFIRMED, CheckKind.CORRECTED)
+        repeated = [c.atoms for c in self.checks if c.kind in right and not c.step]
+        confirmed = [
+            energy_of(one) / len(one) for one in repeated if goal.comparable(one, best.atoms)
+        ]
+        return best if doubtful(energies, confirmed) else None
 
     def judged(self) -> set[Key]:
         """Evaluations and steps of final relaxations that were judged again."""

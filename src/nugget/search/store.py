@@ -91,6 +91,8 @@ class State:
 class Reader:
     """Reads a search, and what is new in it since the last time, without changing anything."""
 
+    _read_only = True
+
     def __init__(self, directory: Path) -> None:
         if not (directory / SETTINGS).exists() and not (directory / DATABASE).exists():
             raise NuggetError(
@@ -134,7 +136,7 @@ class Reader:
         path = self.directory / CHECKS
         if not path.exists():
             return []
-        database = Database(path, read_only=True)
+        database = Database(path, self._read_only)
         try:
             return [Check.of(*row) for row in database.rows()]
         except (KeyError, TypeError, ValueError) as error:

@@ -66,6 +66,8 @@ def make_baseline(model: ModelConfig, directory: Path) -> list[Prior]:
         return [] if file is None else [ModelPrior.trusted(resolve_path(file, directory))]
     if (engine := baseline_engine(model)) is not None:
         return [engine_mean(engine, tuple(options.items()))]
+    if "parts" in options:
+        raise NuggetError("model.baseline is one mean function; options with parts are for sums.")
     return [PartSettings(model.baseline, options).build("prior")]
 
 

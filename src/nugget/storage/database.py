@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import platform
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,12 +33,47 @@ _REMEDY = "restore it from a copy, or start again in another directory"
 Row = tuple[Atoms, dict[str, Any], dict[str, Any]]  # structure, key-value pairs, data
 
 
+# Files that SQLite writes beside a database. After a kill within a transaction the journal stays,
+# and whoever opens the database next must undo the transaction.
+_JOURNAL = "-journal"
+_BESIDE = ("", _JOURNAL, "-wal", "-shm")
+
+
 class _ReadOnly(SQLite3Database):
     """Never writes, not even an empty file where there is none."""
 
     def _connect(self) -> sqlite3.Connection:
-        address = f"file:{quote(str(Path(str(self.filename)).absolute()))}?mode=ro"
-        return sqlite3.connect(address, uri=True, timeout=20)
+        path = Path(str(self.filename)).absolute()
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=20)
+        try:
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+        except sqlite3.OperationalError:
+            connection.close()
+            if not path.with_name(path.name + _JOURNAL).exists():
+                raise
+            return _undone(path)
+        return connection
+
+
+def _undone(path: Path) -> sqlite3.Connection:
+    """A copy in memory of a database whose last transaction was interrupted and is undone."""
+    memory = sqlite3.connect(":memory:")
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix in ("", _JOURNAL):
+            shutil.copyfile(f"{path}{suffix}", Path(folder) / f"copy{suffix}")
+        with contextlib.closing(sqlite3.connect(Path(folder) / "copy")) as copy:
+            copy.backup(memory)
+    return memory
+
+
+def _undo(path: Path) -> None:
+    """Undo a transaction that a kill interrupted; SQLite does so when it reads the database."""
+    if path.with_name(path.name + _JOURNAL).exists():
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=20)) as connection,
+            contextlib.suppress(sqlite3.Error),  # damage is reported when rows are read
+        ):
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
 
 
 class Database:
@@ -44,7 +82,9 @@ class Database:
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
         if not read_only:
-            refuse_link(path)
+            for suffix in _BESIDE:
+                refuse_link(path.with_name(path.name + suffix))
+            _undo(path)
         # ASE would wait for ever for the lock file of a process that was killed.
         if read_only:
             self._database = _ReadOnly(str(path), use_lock_file=False)

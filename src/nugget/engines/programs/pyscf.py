@@ -11,7 +11,7 @@ from ase.calculators.calculator import CalculationFailed, Calculator, all_change
 from ase.units import Bohr, Hartree
 
 from nugget.engines.engine import Engine, option_names
-from nugget.engines.options import plain
+from nugget.engines.options import bare_name, code, matching, plain
 from nugget.errors import NuggetError
 
 _TOLERANCE = 1e-9  # Hartree; gradients are then accurate to about 1e-4 eV/Å
@@ -72,7 +72,8 @@ class PySCF(Calculator):
         multiplicity = self.multiplicity or 1 + electrons % 2
         molecule = gto.M(
             atom=list(zip(atoms.get_chemical_symbols(), atoms.positions.tolist(), strict=True)),
-            unit="Angstrom", basis=self.basis, charge=self.charge, spin=multiplicity - 1,
+            unit="Angstrom", basis=bare_name("pyscf", "basis", self.basis),
+            charge=self.charge, spin=multiplicity - 1,
             verbose=self.verbose, symmetry=False,
         )  # fmt: skip
         field = self._field(molecule, multiplicity == 1)
@@ -109,8 +110,10 @@ ENGINES = (
         "pyscf",
         "pip install pyscf",
         settings="method (hf, or a functional), basis, charge, multiplicity, max_cycle, conv_tol",
+        # PySCF evaluates expressions in the file of a basis set.
         options={
-            **plain("method basis", str),
+            **code("basis", harmless=matching(r"[\w +*(),.@-]+")),
+            **plain("method", str),
             **plain("charge multiplicity max_cycle verbose", int),
             **plain("conv_tol", float),
         },

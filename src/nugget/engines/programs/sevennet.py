@@ -16,7 +16,7 @@ from nugget.engines.batched import (
     directed_edges,
 )
 from nugget.engines.engine import Engine
-from nugget.engines.options import code, matching, plain
+from nugget.engines.options import bare_name, code, matching, plain
 from nugget.errors import NuggetError
 from nugget.structures.batch import Batch
 
@@ -44,7 +44,9 @@ class SevenNet(TorchModel):
         self._keys = import_module("sevenn._keys")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about accelerators that need a GPU
-            checkpoint = import_module("sevenn.util").load_checkpoint(model)
+            checkpoint = import_module("sevenn.util").load_checkpoint(
+                bare_name("sevennet", "model", model)
+            )
             network = checkpoint.build_model()
         self._network = self.adopt(network)
         self._network.set_is_batch_data(True)
