@@ -9,7 +9,7 @@ from ase.data import covalent_radii
 from scipy.spatial.distance import cdist
 
 from nugget.generators import make_generator, suits
-from nugget.generators.ions import LIKE, NEAR
+from nugget.generators.alternating import LIKE, NEAR
 from nugget.systems import PlacedAtoms
 
 FORMULAS = ("Ti4O8", "Al4O6", "Mg6O6", "Na8Cl8", "MgAl2O4")
@@ -35,15 +35,6 @@ def test_ions_alternate(formula):
     system, rng = PlacedAtoms.cluster(formula), np.random.default_rng(0)
     for _ in range(10):
         made = make_generator("alternating")(rng, system)
-        assert isinstance(made, Atoms)
-        checked(made)
-
-
-def test_moved_ions_have_neighbours_of_the_other_sign():
-    system, rng = PlacedAtoms.cluster("Ti3O6"), np.random.default_rng(0)
-    parents = [make_generator("alternating")(rng, system) for _ in range(4)]
-    for _ in range(10):
-        made = make_generator("ion_move")(rng, system, parents)
         assert isinstance(made, Atoms)
         checked(made)
 
