@@ -156,6 +156,7 @@ class Motif(BaseGenerator):
     """
 
     name = "motif"
+    few_results = True
     unsuited = "only free clusters of ten or more metal atoms of similar size are close-packed"
     least: int = 10
     tries: int = 5
