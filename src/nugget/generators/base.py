@@ -46,7 +46,8 @@ class Generator(Protocol):
 
     Generators of crystals have an attribute `variable_cell = True`, those of whole molecules
     `whole_molecules = True`, those whose parents have other compositions `other_compositions =
-    True`; all are False where they are missing.
+    True`; all are False where they are missing. Structures of a generator with `few_results = True`
+    repeat each other, so that they do not count as independent rediscoveries (`search.stop`).
     """
 
     name: ClassVar[str]
@@ -112,6 +113,7 @@ class _TryingGenerator(ABC):
     needs: ClassVar[int] = 0
     variable_cell: ClassVar[bool] = False
     whole_molecules: ClassVar[bool] = False
+    few_results: ClassVar[bool] = False  # see `Generator`
     redraws: ClassVar[bool] = False  # whether every try draws its own parents
     unsuited: ClassVar[str] = "it does not suit this system"  # the reason when `suits` is False
     idle: ClassVar[str] = "no tries were allowed"  # the reason when nothing was proposed

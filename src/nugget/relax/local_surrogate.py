@@ -68,6 +68,16 @@ class PairFeatures:
         self.n_pairs, self.n_kinds, self.n_free = len(self.i), len(kinds), int(free.sum())
         self._end_j = self._columns(self.j)
         self._end_i = self._columns(self.i)
+        self._at: dict[bytes, tuple[Floats, csr_matrix, Floats]] = {}
+
+    def at(self, x: Floats) -> tuple[Floats, csr_matrix, Floats]:
+        """q (P,), ∂q/∂x and the rows of all pair functions at a labelled point; computed once."""
+        key = x.tobytes()
+        if key not in self._at:
+            r, unit = self.distances(x)
+            q, slope = self.coordinates(r)
+            self._at[key] = (q, self.jacobian(unit, slope), _pair_rows(self, r, unit))
+        return self._at[key]
 
     def _columns(self, atom: Ints) -> tuple[Ints, Ints, Ints]:
         """Pair, axis and free coordinate of every end of a pair that can move."""
@@ -165,13 +175,7 @@ class _Data:
     @classmethod
     def of(cls, features: PairFeatures, points: Sequence[Point]) -> _Data:
         n, d = len(points), features.n_free
-        q, jacobians, rows = [], [], []
-        for point in points:
-            r, unit = features.distances(point.x)
-            here, slope = features.coordinates(r)
-            q.append(here)
-            jacobians.append(features.jacobian(unit, slope))
-            rows.append(_pair_rows(features, r, unit))
+        q, jacobians, rows = zip(*(features.at(point.x) for point in points), strict=True)
         matrix = np.array(q)
         side_by_side = hstack(jacobians, format="csc")  # (P, n·d)
         products = (side_by_side.T @ side_by_side).toarray().reshape(n, d, n, d)
@@ -196,7 +200,10 @@ class _Data:
         outer = (
             self.along.transpose(0, 2, 1)[:, :, :, None] * self.along.transpose(1, 0, 2)[:, None]
         )
-        full[:, 1:, :, 1:] = c1[:, None, :, None] * self.products + c2[:, None, :, None] * outer
+        outer *= c2[:, None, :, None]
+        block = full[:, 1:, :, 1:]
+        np.multiply(c1[:, None, :, None], self.products, out=block)
+        block += outer
         return full.reshape(n * (1 + d), n * (1 + d))
 
 

@@ -448,9 +448,13 @@ class Learner:
         )  # fmt: skip
 
     def _draws(self, relaxed: list[Atoms]) -> list[str]:
-        """Relaxed candidates without parents, for `stop`; none for crystals and molecules."""
-        needs = {name: made.needs for name, made in self.mixer.generators.items()}
-        images = [atoms for atoms in relaxed if not needs[str(atoms.info["generator"])]]
+        """Relaxed candidates that count as draws for `stop`; none for crystals and molecules."""
+        counted = {
+            name
+            for name, made in self.mixer.generators.items()
+            if not (made.needs or getattr(made, "few_results", False))
+        }
+        images = [atoms for atoms in relaxed if atoms.info["generator"] in counted]
         if not images or not self.problem.counts_rediscoveries:
             return []
         keys = self.rediscoveries.keys

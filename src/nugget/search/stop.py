@@ -2,6 +2,7 @@
 
 **The estimate.** A draw is a candidate that was generated without parents and relaxed on the
 surrogate. It is independent of the lowest structure, so it reaches that structure only by chance.
+Candidates of generators with few results (`motif`) do not count.
 Of the draws since the lowest bond graph was first evaluated, and in the latter half of the search,
 
     k  rediscovered its bond graph,

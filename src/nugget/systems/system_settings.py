@@ -31,6 +31,8 @@ DEFAULT_GENERATORS: dict[str, float] = {
     "random_cluster": 1.0,
     "random_placement": 1.0,
     "symmetric": 2.0,
+    "motif": 1.0,
+    "alternating": 2.0,
     "rattle": 1.0,
     "surface_move": 1.0,
     "permutation": 1.0,
@@ -259,6 +261,13 @@ def make_goal(settings: SystemConfig) -> Goal:
     return kind_of(settings).goal(settings)
 
 
+#: Files that `nugget init` of earlier versions wrote hold these weights.
+_EARLIER_GENERATORS = {
+    name: weight
+    for name, weight in DEFAULT_GENERATORS.items()
+    if name not in ("motif", "alternating")
+}
+
 #: Options of the model that belong to a part, and the part to which the defaults refer.
 _OPTIONS = {"baseline_options": ("baseline", "pair-well"), "kernel_options": ("kernel", "RBF")}
 
@@ -295,5 +304,9 @@ def _completed(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     return fitting | {
         key: value
         for key, value in given.items()
-        if not (key == "generators" and key in defaults and value == DEFAULT_GENERATORS)
+        if not (
+            key == "generators"
+            and key in defaults
+            and value in (DEFAULT_GENERATORS, _EARLIER_GENERATORS)
+        )
     }
