@@ -1,8 +1,8 @@
 """Single-ended saddle searches on known reactions beside Sella, ASE's dimer and NEB.
 
 `python saddle_cases.py` needs `pip install sella` for that column. Every program starts from the
-same structure: the middle image of the IDPP path between both ends, with free atoms displaced by
-0.1 Å (`--seed`; 100 and 101 were used for tuning).
+same structure: the middle image of the IDPP path between both ends, or the third structure of a
+case, with free atoms displaced by 0.1 Å (`--seed`; 100 and 101 were used for tuning).
 The reference is ASE's climbing NEB of five images between the ends, relaxed with the engine (at
 most 200 steps). Calls are those of
 energy and forces until the largest force is below 0.01 eV/Å; nugget's include the confirmation of
@@ -36,7 +36,7 @@ from nugget.onthefly.saddle_run import find_saddle
 RESULTS = Path(__file__).parent / "results" / "saddle_cases.json"
 FMAX, MOST = 0.01, 1000
 BAND = 0.03  # eV/Å: of the reference
-Ends = tuple[Atoms, Atoms]
+Ends = tuple[Atoms, ...]  # both ends, and where the straight path is none, its middle
 
 
 def fixed(slab: Atoms, layers: int = 1) -> Atoms:
@@ -83,21 +83,21 @@ def vacancy(atoms: Atoms, removed: int, jumps: int) -> Ends:
     return start, end
 
 
-def bulk_vacancy() -> Ends:
-    crystal = bulk("Cu", cubic=True) * (2, 2, 2)
+def bulk_vacancy(metal: str) -> Ends:
+    crystal = bulk(metal, cubic=True) * (2, 2, 2)
     near = int(np.argsort(crystal.get_distances(0, range(len(crystal)), mic=True))[1])
     return vacancy(crystal, 0, near)
 
 
-def surface_vacancy() -> Ends:
-    slab = fixed(fcc111("Cu", size=(3, 3, 3), vacuum=6.0))
+def surface_vacancy(metal: str) -> Ends:
+    slab = fixed(fcc111(metal, size=(3, 3, 3), vacuum=6.0))
     top = np.flatnonzero(slab.get_tags() == 1)
     return vacancy(slab, int(top[0]), int(top[1]))
 
 
-def dissociation() -> Ends:
-    """N2 on Cu(111) parts."""
-    start = fcc111("Cu", size=(3, 3, 2), vacuum=6.0)
+def dissociation(metal: str) -> Ends:
+    """N2 on a (111) surface parts."""
+    start = fcc111(metal, size=(3, 3, 2), vacuum=6.0)
     end = start.copy()
     add_adsorbate(start, molecule("N2"), 1.6, "ontop")
     start.positions[-1] = start.positions[-2] + [1.1, 0, 0]
@@ -107,10 +107,10 @@ def dissociation() -> Ends:
 
 
 def isomers() -> Ends:
-    """HCN and HNC."""
-    start = Atoms("CNH", positions=[[0, 0, 0], [1.15, 0, 0], [-1.06, 0.2, 0]])
-    end = Atoms("CNH", positions=[[0, 0, 0], [1.17, 0, 0], [2.16, 0.2, 0]])
-    return start, end
+    """HCN and HNC; a straight path would lead through the bond."""
+    places = [-1.06, 0.2, 0], [2.16, 0.2, 0], [0.6, 1.1, 0]
+    start, end, middle = (Atoms("CNH", positions=[[0, 0, 0], [1.17, 0, 0], h]) for h in places)
+    return start, end, middle
 
 
 def inversion(name: str, axis: int = 2) -> Ends:
@@ -147,9 +147,16 @@ CASES: dict[str, tuple[str, Callable[[], Ends]]] = {
     "Pt on Pt(111), hop": ("emt", lambda: hop("Pt", "Pt", "111")),
     "Ag on Ag(100), hop": ("emt", lambda: hop("Ag", "Ag", "100")),
     "Cu on Cu(100), exchange": ("emt", exchange),
-    "vacancy in Cu": ("emt", bulk_vacancy),
-    "vacancy in Cu(111)": ("emt", surface_vacancy),
-    "N2 on Cu(111) parts": ("emt", dissociation),
+    "vacancy in Cu": ("emt", lambda: bulk_vacancy("Cu")),
+    "vacancy in Al": ("emt", lambda: bulk_vacancy("Al")),
+    "vacancy in Pt": ("emt", lambda: bulk_vacancy("Pt")),
+    "vacancy in Cu(111)": ("emt", lambda: surface_vacancy("Cu")),
+    "vacancy in Pd(111)": ("emt", lambda: surface_vacancy("Pd")),
+    "N2 on Cu(111) parts": ("emt", lambda: dissociation("Cu")),
+    "N2 on Ni(111) parts": ("emt", lambda: dissociation("Ni")),
+    "N2 on Pd(111) parts": ("emt", lambda: dissociation("Pd")),
+    "N2 on Ag(111) parts": ("emt", lambda: dissociation("Ag")),
+    "N2 on Pt(111) parts": ("emt", lambda: dissociation("Pt")),
     "HCN to HNC": ("gfn1-xtb", isomers),
     "NH3, inversion": ("gfn1-xtb", lambda: inversion("NH3")),
     "C2H6, rotation": ("gfn1-xtb", rotation),
@@ -177,15 +184,22 @@ class Counted(Calculator):
         self.results = {"energy": energy, "forces": forces}
 
 
-def reference(start: Atoms, end: Atoms, engine: str) -> tuple[float, float, int]:
+def reference(
+    start: Atoms, end: Atoms, middle: Atoms | None, engine: str
+) -> tuple[float, float, int]:
     """Energies of the start and the saddle by ASE's climbing NEB, and its calls."""
     counter = Counted(engine)
     for one in (start, end):
         one.calc = counter
         BFGS(one, logfile=None).run(fmax=FMAX, steps=MOST)
     images = [start.copy() for _ in range(4)] + [end.copy()]
+    if middle is not None:
+        images[2] = middle
+        NEB(images[:3]).interpolate()
+        NEB(images[2:]).interpolate()
     band = NEB(images, climb=False, method="improvedtangent", allow_shared_calculator=True)
-    band.interpolate("idpp", mic=True)
+    if middle is None:
+        band.interpolate("idpp", mic=True)
     for image in images:
         image.calc = counter
     FIRE(band, logfile=None).run(fmax=0.3, steps=50)
@@ -227,12 +241,13 @@ PROGRAMS = {"nugget": by_nugget, "sella": by_sella, "dimer": by_dimer}
 
 def one(engine: str, ends: Ends, seed: int) -> dict:
     """One reaction with all programs, from the same start."""
-    low, high, calls = reference(*ends, engine)
-    start, end = ends
+    start, end, *others = ends
+    middle = others[0] if others else None
+    low, high, calls = reference(start, end, None if middle is None else middle.copy(), engine)
     away = find_mic(end.positions - start.positions, start.cell, start.pbc)[0]
     images = [start.copy(), start.copy(), end.copy()]
     NEB(images).interpolate("idpp", mic=True)
-    guess, rng = images[1], np.random.default_rng(seed)
+    guess, rng = images[1] if middle is None else middle, np.random.default_rng(seed)
     guess.set_positions(guess.positions + rng.normal(0.0, 0.1, guess.positions.shape))
     out: dict = {"neb": {"barrier": high - low, "calls": calls}}
     for name, run in PROGRAMS.items():

@@ -170,6 +170,18 @@ def test_ammonia_inverts_through_a_plane():
     assert result.barriers[0] == pytest.approx(result.barriers[1], abs=0.01)
 
 
+def test_the_surrogate_reproduces_its_labels_far_from_equilibrium():
+    """A very large amplitude would explain all labels as noise."""
+    atoms = molecule("NH3")
+    atoms.positions[:, 2] = 0.0
+    atoms.positions += np.random.default_rng(103).normal(0.0, 0.1, (4, 3))
+    search = SaddleSearch(atoms, 0.01, 30)
+    run_search(search, labeller(get_engine("gfn1-xtb").calculator()))
+    surface = search.surface()
+    errors = [surface(point.x)[0] - point.energy for point in surface.points]
+    assert np.abs(errors).max() < 0.01
+
+
 def test_the_baseline_is_for_molecules_with_expensive_engines():
     def name(engine: str, atoms: Atoms, baseline: str = "auto") -> str | None:
         return baseline_name(

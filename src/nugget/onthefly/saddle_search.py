@@ -96,7 +96,7 @@ class SaddleSearch:
         self.forecast: tuple[float, float] | None = None  # predicted energy and σ, eV
         self.modes: Modes | None = None  # of the surrogate at the end
         self._followed = None if mode is None else np.asarray(mode[self.free], dtype=float)
-        self._features = PairFeatures(atoms, self.free)
+        self._features = PairFeatures(atoms, self.free, all_pairs=True)
         if not self._features.n_pairs:
             raise NuggetError("A saddle search needs atoms with neighbours.")
         self._reach = FIRST if baseline is not None else FIRST_BARE
@@ -182,7 +182,7 @@ class SaddleSearch:
             self._check(*self._stationary, point)
             return
         if np.max(np.abs(self._features.positions[self.free] - x)) > 0.5 * SKIN:
-            self._features = PairFeatures(atoms, self.free)
+            self._features = PairFeatures(atoms, self.free, all_pairs=True)
         if self.centre is None or not self._rotating:
             self._accept(point)
             if self.largest(point.gradient) <= self.fmax and not self._rotating:

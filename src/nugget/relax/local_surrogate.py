@@ -32,6 +32,7 @@ from nugget.structures.geometry import radii_of
 from nugget.structures.neighbours import find_pairs
 
 REACH, SKIN = 2.5, 1.0  # pairs up to REACH·b + SKIN (Å)
+SMALL = 40  # atoms of a molecule of which all pairs can be used
 _GRID = np.linspace(0.6, REACH, 20)  # centres of the Gaussians, r/b
 _WIDTH = float(_GRID[1] - _GRID[0])
 
@@ -46,21 +47,28 @@ def _pair_function_factor() -> Floats:
 
 
 class PairFeatures:
-    """The pairs of one structure with a free atom; `x` are its free coordinates, flat."""
+    """The pairs of one structure with a free atom; `x` are its free coordinates, flat.
+
+    all_pairs : use every pair of a small molecule. Hydrogen atoms are neighbours up to 2.6 Å only;
+        without the pairs beyond, distances need not determine a torsion, or a leaving atom.
+    """
 
     factor = _pair_function_factor()
     n_basis = len(_GRID)
 
-    def __init__(self, atoms: Atoms, free: Bools) -> None:
+    def __init__(self, atoms: Atoms, free: Bools, all_pairs: bool = False) -> None:
         self.positions, self.free = atoms.positions.copy(), free
         radii = radii_of(atoms.numbers)
-        pairs = find_pairs(as_batch(atoms), 2 * REACH * float(radii.max()) + SKIN)
+        unlimited = all_pairs and len(atoms) <= SMALL and not atoms.pbc.any()
+        widest = float(np.linalg.norm(np.ptp(self.positions, axis=0))) if unlimited else 0.0
+        pairs = find_pairs(as_batch(atoms), max(2 * REACH * float(radii.max()), widest) + SKIN)
         i, j = pairs.i, pairs.j
         bond = radii[i] + radii[j]
         distance = np.linalg.norm(self.positions[j] + pairs.shift - self.positions[i], axis=1)
         movable = np.asarray(free.any(axis=1))
         # The distance between an atom and its own image is constant.
-        used = (movable[i] | movable[j]) & (i != j) & (distance < REACH * bond + SKIN)
+        used = (movable[i] | movable[j]) & (i != j)
+        used &= unlimited | (distance < REACH * bond + SKIN)
         self.i, self.j, self.shift, self.bond = i[used], j[used], pairs.shift[used], bond[used]
         elements = np.sort(np.column_stack([atoms.numbers[self.i], atoms.numbers[self.j]]), axis=1)
         kinds, self.kind = np.unique(elements, axis=0, return_inverse=True)
@@ -131,7 +139,8 @@ class PairFeatures:
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 RATIOS = (0.0, 0.1, 1.0, 10.0, 100.0)
 ENERGY_NOISE, GRADIENT_NOISE = 1e-3, 3e-3  # eV, eV/Å: round-off of an engine with a margin
-_JITTER = 1e-9
+_JITTER = 1e-9  # of A on the diagonal
+_LARGEST = 1e5  # of A; beyond, the jitter would pass for noise, and the data would not be fitted
 
 
 class Point(NamedTuple):
@@ -275,9 +284,11 @@ class Surrogate:
             except LinAlgError:
                 return -np.inf
             weights = cho_solve(cholesky, data.y, check_finite=False)
-            amplitude = max(float(data.y @ weights) / p, 1e-8)
+            square = float(data.y @ weights)
+            amplitude = min(max(square / p, 1e-8), _LARGEST)
         self._state = (cholesky, weights, amplitude)
-        return float(-0.5 * p * np.log(amplitude) - np.log(np.diagonal(cholesky[0])).sum())
+        misfit = 0.5 * (square / amplitude + p * np.log(amplitude))
+        return float(-misfit - np.log(np.diagonal(cholesky[0])).sum())
 
     def _keep(self, choice: Choice, state: tuple[tuple[Floats, bool], Floats, float]) -> None:
         self._cholesky, weights, self._amplitude = state

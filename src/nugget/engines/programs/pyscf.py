@@ -15,6 +15,7 @@ from nugget.engines.options import bare_name, code, matching, plain
 from nugget.errors import NuggetError
 
 _TOLERANCE = 1e-9  # Hartree; gradients are then accurate to about 1e-4 eV/Å
+_SHIFT, _DAMP = 0.3, 0.3  # Hartree, share of the density before: of iterations that oscillate
 
 
 class PySCF(Calculator):
@@ -25,7 +26,8 @@ class PySCF(Calculator):
     multiplicity : 2S + 1; None for the lowest possible one.
 
     Every calculation starts from the same guess, so that it does not depend on earlier ones. If the
-    field does not converge, it is converged with second-order steps.
+    field does not converge, second-order steps follow. If they do not converge either, both are
+    repeated from superposed atomic densities with shifted levels and damping.
     """
 
     implemented_properties = ["energy", "forces"]  # noqa: RUF012 (as in ASE)
@@ -76,15 +78,18 @@ class PySCF(Calculator):
             charge=self.charge, spin=multiplicity - 1,
             verbose=self.verbose, symmetry=False,
         )  # fmt: skip
-        field = self._field(molecule, multiplicity == 1)
-        field.max_cycle, field.conv_tol = self.max_cycle, self.conv_tol
-        field.kernel()
-        if not field.converged:
-            field = field.newton()
-            field.kernel(field.mo_coeff, field.mo_occ)
-        if not field.converged:
-            raise CalculationFailed("SCF not converged")
-        return field
+        for attempt in range(2):
+            field = self._field(molecule, multiplicity == 1)
+            field.max_cycle, field.conv_tol = self.max_cycle, self.conv_tol
+            if attempt:
+                field.init_guess, field.level_shift, field.damp = "atom", _SHIFT, _DAMP
+            field.kernel()
+            if not field.converged:
+                field = field.newton()
+                field.kernel(field.mo_coeff, field.mo_occ)
+            if field.converged:
+                return field
+        raise CalculationFailed(f"SCF not converged, last energy {field.e_tot:.4f} Hartree")
 
     def _field(self, molecule: Any, closed_shell: bool) -> Any:
         if self.method.lower() == "hf":
