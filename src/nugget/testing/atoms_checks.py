@@ -282,8 +282,8 @@ def check_generator(
 
     Structures are valid, of the right atoms in the right order and named after the generator;
     parents stay as they are; the same random numbers give the same structure. At least one of the
-    problems must suit it (default: Au8, Cu3Au4, and Cu2Au2 in a periodic cell; for generators of
-    crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au; for those of whole molecules, H2O*3 and
+    problems must suit it (default: Au8, Cu3Au4, Cu6Au7, Mg3O3, and Cu2Au2 in a periodic cell; for
+    generators of crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au; for those of whole molecules, H2O*3 and
     CO*2,Au3).
     """
     if problems is None and getattr(generator, "variable_cell", False):
@@ -292,7 +292,7 @@ def check_generator(
         problems = (PlacedAtoms.cluster("H2O*3"), PlacedAtoms.cluster("CO*2,Au3"))
     elif problems is None:
         cell = 4.2 * np.eye(3)
-        clusters = (PlacedAtoms.cluster("Au8"), PlacedAtoms.cluster("Cu3Au4"))
+        clusters = [PlacedAtoms.cluster(one) for one in ("Au8", "Cu3Au4", "Cu6Au7", "Mg3O3")]
         problems = (*clusters, PlacedAtoms.bulk("Cu2Au2", cell))
     suited = [problem for problem in problems if suits(generator, problem)]
     require(bool(suited), f"The generator {generator.name!r} suits at least one of the problems.")
