@@ -14,7 +14,7 @@ from ase.io import read
 from ase.optimize import BFGS
 from flights import settings
 
-from nugget.relax.relaxation import Relaxed, RelaxationEnd
+from nugget.relax.relaxation import RelaxationEnd, Relaxed
 from nugget.search import Search, make_config
 from nugget.search.polish import below_relaxed_hull, distinct_minima, make_phases
 from nugget.search.record import Record
