@@ -50,6 +50,16 @@ def test_it_ends_the_search_and_costs_no_evaluation(executor):
             queue.next()
 
 
+@pytest.mark.parametrize("executor", [Gone(), Silent()])
+def test_it_ends_the_checks_of_an_engine(executor):
+    """They come before the first evaluation, and wait for their result."""
+    with (
+        EvaluationQueue(EngineConfig(name="emt", retries=1), 1, executor) as queue,
+        pytest.raises(NuggetError, match="takes no more work"),
+    ):
+        queue.evaluate(molecule("N2"))
+
+
 class Client:
     """A Dask client with a number of workers, or None for a scheduler that does not answer."""
 

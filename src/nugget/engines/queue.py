@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -114,13 +114,23 @@ class EvaluationQueue:
         """Evaluate one structure and wait for it, without a judge; others stay in flight."""
         for attempt in range(1, self.retries + 2):
             try:
-                return self._outcome(self._send(atoms, -attempt, fresh).result(), atoms)
+                return self._outcome(self._waited(self._send(atoms, -attempt, fresh)), atoms)
             except WalltimeError as error:
                 return Outcome(atoms.copy(), Failure.TIMEOUT, str(error), attempts=attempt)
+            except NuggetError:
+                raise
             except (Exception, CancelledError) as error:
                 lost = error
+        if self._executor is not None and isinstance(lost, CancelledError):
+            raise executor_lost(_in_words(lost)) from lost
         reason = f"the worker was lost ({type(lost).__name__}: {lost})"[:500]
         return Outcome(atoms.copy(), Failure.DIED, reason, attempts=self.retries + 1)
+
+    def _waited(self, future: Future[Any]) -> Any:
+        """The result of a future; NuggetError if the executor is lost meanwhile."""
+        while not wait([future], timeout=None if self._executor is None else _ASK).done:
+            require_alive(self._executor)
+        return future.result()
 
     def next(self) -> tuple[int, Outcome]:
         """Wait until an evaluation ends. A lost worker is a failure after `retries` attempts."""
