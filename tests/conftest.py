@@ -8,8 +8,7 @@ from pathlib import Path
 # Recorded runs (tests/data) continue with the same bits on processors with the same arithmetic.
 # They were made with the AVX-512 kernels of OpenBLAS, whatever the environment selects here.
 CPU = Path("/proc/cpuinfo")
-AVX512 = CPU.exists() and " avx512dq " in CPU.read_text(encoding="utf-8")
-if AVX512:
+if CPU.exists() and " avx512dq " in CPU.read_text(encoding="utf-8"):
     os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
 
 import pytest  # noqa: E402  after the choice of kernels, which NumPy reads

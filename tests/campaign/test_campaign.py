@@ -137,6 +137,7 @@ def test_a_campaign_is_a_grid_of_ordinary_searches(whole: Campaign, reference: P
         assert row.outcome.engine_seconds == sum(record.engine_seconds for record in records)
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed(whole: Campaign, base: Config, tmp_path: Path):
     """Stopped in the middle of a search and after one, it ends as if nothing had happened."""
     campaign = Campaign.create(base, VARY, 2, tmp_path)

@@ -28,6 +28,7 @@ def here(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_campaign_from_its_start_to_its_figure(here):
     """Two cells, a reference that one search is known to find, all files, and a second look."""
     nugget("search", "small.toml", "--seed", 1, "--kappa", 0, "--out", "known")

@@ -100,6 +100,7 @@ def test_a_formula_is_enough_and_a_search_can_be_continued():
     assert parsed("search", "--resume", "whole")["evaluations"] == 8
 
 
+@pytest.mark.slow
 def test_evaluations_on_a_dask_cluster():
     """The engine runs in the cluster's workers; the log is as good as any other."""
     pytest.importorskip("distributed")

@@ -268,6 +268,7 @@ def late() -> None:
     raise TimeoutError("theirs")
 
 
+@pytest.mark.slow
 def test_a_suspended_dask_worker_is_replaced(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(dask_cluster, "HEARTBEAT", 3.0)

@@ -80,6 +80,7 @@ def test_on_a_process_pool(program, home, tmp_path):
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_on_dask(program, home, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))

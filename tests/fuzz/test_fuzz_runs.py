@@ -102,6 +102,7 @@ def test_run_directories(tmp_path, n):
     judge(in_children(run, range(n), tmp_path / "out"), {REFUSED, SAME})
 
 
+@pytest.mark.slow
 def test_partial_files_of_the_dead_are_removed(tmp_path):
     made(tmp_path)
     stale = tmp_path / "search" / ".999999999.1.partial.search.db-journal"

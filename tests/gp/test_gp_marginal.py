@@ -50,6 +50,7 @@ def test_value_and_gradient_match_the_dense_formula(groups, structures):
         assert gradient[i] == pytest.approx(slope, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_optimiser_recovers_the_hyperparameters_of_its_own_model():
     points, y, _, _ = clusters(structures=150)
     z, gz = points.x[::3], points.group[::3]

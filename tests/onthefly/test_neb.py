@@ -142,6 +142,7 @@ def test_a_second_negative_mode_is_noticed_and_the_path_bent_along_it():
     assert np.allclose(path[2].positions, top.positions + aside)
 
 
+@pytest.mark.slow
 def test_relaxed_ends_are_evaluated_once():
     start, end = on_site(0.0), on_site(0.5)
     for atoms in (start, end):

@@ -37,6 +37,7 @@ def test_the_papers_settings_give_the_papers_error(clusters: list[Atoms]) -> Non
     assert energy == pytest.approx(0.018, abs=0.001)
 
 
+@pytest.mark.slow
 def test_accurate_settings_learn_energies_and_forces(clusters: list[Atoms]) -> None:
     """(n_max, l_max) = (8, 6) with forces: the bar is 0.0140 eV/atom; 0.0113 was reached."""
     potential = presets.accurate(["Au"]).fit(clusters[:225])

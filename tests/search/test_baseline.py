@@ -118,6 +118,7 @@ def test_a_structure_on_which_the_engine_fails_does_not_disturb_the_others() -> 
     assert np.array_equal(found[2].atoms.positions, alone.atoms.positions)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_its_own_baseline_leaves_nothing_to_learn(tmp_path: Path) -> None:
     Search.create(make_config(with_baseline("engine:emt", candidates=3)), tmp_path / "run").run()
     records = Search.resume(tmp_path / "run").store.records()

@@ -106,6 +106,7 @@ def test_from_the_command_line_to_the_hull(tmp_path: Path) -> None:
     assert "CuAu" in table_view.output
 
 
+@pytest.mark.slow
 def test_elements_with_other_total_energies(tmp_path: Path) -> None:
     """Oxygen lies 100 eV per atom below magnesium in GFN1-xTB: none of them is implausible."""
     made = settings(budget=6, polish=1)

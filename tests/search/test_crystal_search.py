@@ -175,6 +175,7 @@ def test_start_of_another_crystal_is_refused(tmp_path: Path) -> None:
     assert len(search.store.records()[0].atoms) == 1
 
 
+@pytest.mark.slow
 def test_a_campaign_of_crystals(tmp_path: Path) -> None:
     reference = bulk("Cu", "fcc", a=3.6)
     reference.calc = EMT()

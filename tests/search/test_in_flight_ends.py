@@ -34,6 +34,7 @@ def waiting(directory: Path) -> list[int]:
     return [entry["proposal"] for entry in entries]
 
 
+@pytest.mark.slow
 def test_kill_with_four_in_flight(tmp_path: Path) -> None:
     """Nothing is lost, nothing is done twice, what was pending is evaluated as it was."""
     slow = {"name": "faulty_engines:dawdler", "options": {"delay": 0.8}}
@@ -131,6 +132,7 @@ def test_the_reference_ends_it_at_once(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ failures
 
 
+@pytest.mark.slow
 def test_failures_among_several(tmp_path: Path) -> None:
     """A calculation that hangs does not keep the others from going on."""
     faulty = {

@@ -138,6 +138,7 @@ def test_kill_at_any_moment_loses_nothing(tmp_path: Path, kills: int, budget: in
     assert_equal(Store.open(tmp_path / "killed").records(), whole.store.records())
 
 
+@pytest.mark.slow
 def test_failures_are_recorded_and_the_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

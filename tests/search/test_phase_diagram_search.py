@@ -116,6 +116,7 @@ def test_resumed_search_has_the_same_bits(finished: tuple[Path, Result], tmp_pat
     assert [p.energy for p in ours.stable] == pytest.approx([p.energy for p in theirs.stable])
 
 
+@pytest.mark.slow
 def test_several_in_flight_replay(tmp_path: Path) -> None:
     search = Search.create(make_config(changed(in_flight=2, budget=8)), tmp_path / "run")
     assert search.run().diagram is not None
