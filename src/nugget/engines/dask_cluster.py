@@ -41,7 +41,7 @@ _SUBMIT = {"slurm": "sbatch", "pbs": "qsub"}
 _SHOW = {"slurm": ("squeue", "-h", "-o", "%A", "-j"), "pbs": ("qstat",)}
 
 # Dask writes tracebacks of everything that goes wrong in the background.
-_LOGGERS = ("distributed", "tornado.application", "asyncio")
+_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 
 
 class Jobs:
