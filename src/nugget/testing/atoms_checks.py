@@ -283,8 +283,8 @@ def check_generator(
     Structures are valid, of the right atoms in the right order and named after the generator;
     parents stay as they are; the same random numbers give the same structure. At least one of the
     problems must suit it (default: Au8, Cu3Au4, Cu6Au7, Mg3O3, and Cu2Au2 in a periodic cell; for
-    generators of crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au; for those of whole molecules, H2O*3 and
-    CO*2,Au3).
+    generators of crystals, 1 to 8 units of Si and 1 or 2 of Cu3Au; for those of whole molecules,
+    H2O*3 and CO*2,Au3).
     """
     if problems is None and getattr(generator, "variable_cell", False):
         problems = (Crystal("Si", (1, 8)), Crystal("Cu3Au", (1, 2)))
