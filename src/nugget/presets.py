@@ -233,9 +233,8 @@ def auto(
 
 def _second_moment(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment | None:
     """A second-moment mean function fitted to some structures, if it explains the others."""
-    if use_forces is False or len({symbol for a in sample for symbol in set(a.symbols)}) > (
-        _COHESION_ELEMENTS
-    ):
+    elements = {symbol for atoms in sample for symbol in set(atoms.symbols)}
+    if use_forces is False or len(elements) > _COHESION_ELEMENTS:
         return None
     labelled = [a for a in sample if a.calc is not None and "forces" in a.calc.results]
     # The sample is in the order of the file, so every other structure is of every kind.

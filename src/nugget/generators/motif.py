@@ -58,8 +58,8 @@ def _icosahedron(n: int) -> Floats:
 def _decahedra(n: int) -> tuple[Floats, ...]:
     """Marks decahedra of 0.7 n to 3 n atoms, not much longer than wide."""
     shapes = [(p, q, r) for p in range(2, 9) for q in range(1, 9) for r in range(3)]
-    made = (Decahedron("Au", *s).positions for s in shapes if s[1] <= s[0] + s[2] + 1)
-    return tuple(_scaled(x) for x in made if 0.7 * n <= len(x) <= 3 * n)
+    decahedra = (Decahedron("Au", *s).positions for s in shapes if s[1] <= s[0] + s[2] + 1)
+    return tuple(_scaled(x) for x in decahedra if 0.7 * n <= len(x) <= 3 * n)
 
 
 @cache
