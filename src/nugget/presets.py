@@ -1,7 +1,7 @@
 """Presets: potentials with tested settings, by name (see docs/evidence/accuracy.md).
 
 `auto` compares several ranges by their leave-one-out errors on a sample of the structures, and
-decides in the same way whether a second-moment mean function is used;
+decides in the same way whether a mean function of cohesion is used;
 `Potential.fit(choose_noise=True)` chooses the noise levels. The length scale of a
 kernel is a multiple of the median distance between environments. It is measured on `images`, if
 they are given; otherwise the value for gold clusters is used.
@@ -25,6 +25,8 @@ from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.potential.builder import ModelSettings, PartSettings
 from nugget.potential.mean_functions.base import MeanFunction, SumMeanFunction, as_mean_function
+from nugget.potential.mean_functions.bond_order import BondOrder
+from nugget.potential.mean_functions.fitted_form import unexplained
 from nugget.potential.mean_functions.second_moment import SecondMoment
 from nugget.potential.potential import DEFAULT_MEAN, Potential
 from nugget.potential.training import Noise, Training, TrainingData
@@ -42,12 +44,16 @@ _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
 # Narrower widths of SOAP's Gaussians that `auto` tries in turn, Å, until one is no better.
 _WIDTHS = (0.7, 0.5)
 
-# The second-moment mean function: structures and atoms it is fitted to, and the largest number of
-# elements; the largest share of the rms force that it may leave on other structures; and by how
-# much the score of leave-one-out errors must be better without it, since its value lies outside of
+# Mean functions of cohesion: structures and atoms they are fitted to, and the largest number of
+# elements; the largest share of the rms force that they may leave on other structures; and by how
+# much the score of leave-one-out errors must be better without one, since its value lies outside of
 # the training set.
 _COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
 _UNEXPLAINED, _BETTER = 0.5, 0.15
+
+# Bond orders depend on angles and describe fewer shells, so that they must leave this share of what
+# the second moment leaves.
+_ANGLES = 0.7
 
 # Mean number of neighbours up to which a second, long range is affordable.
 _NEIGHBOURS = 80
@@ -173,8 +179,8 @@ def auto(
     training set of the images, if it is available. `tell` is called with the name of each range.
     `Potential.choices` records the result.
 
-    With `cohesion`, all ranges are tried with a second-moment mean function beside `mean_function`
-    if it explains the forces. The best one is then tried without it as well.
+    With `cohesion`, all ranges are tried with the second moment or bond orders beside
+    `mean_function` if these explain the forces. The best one is then tried without them as well.
     """
     if images is None:
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
@@ -182,10 +188,10 @@ def auto(
     trials: dict[str, NoiseTrial] = {}
     recipes = dict(CANDIDATES)
     plain = mean = as_mean_function(DEFAULT_MEAN) if mean_function is None else mean_function
-    second_moment = _second_moment(sample, use_forces) if cohesion else None
-    if second_moment is not None:
+    bonds = _cohesion(sample, use_forces) if cohesion else None
+    if bonds is not None:
         parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
-        mean = SumMeanFunction((*parts, second_moment))
+        mean = SumMeanFunction((*parts, bonds))
 
     def attempt(name: str, mean: MeanFunction = mean) -> None:
         if tell is not None:
@@ -213,8 +219,8 @@ def auto(
         if _best(trials) != narrow:
             break
     best = _best(trials)
-    if second_moment is not None:
-        without = f"{best}, no second moment"
+    if bonds is not None:
+        without = f"{best}, no {bonds.name}"
         recipes[without] = recipes[best]
         attempt(without, plain)
         if trials[without].score < trials[best].score - _BETTER:
@@ -231,8 +237,8 @@ def auto(
     return potential
 
 
-def _second_moment(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment | None:
-    """A second-moment mean function fitted to some structures, if it explains the others."""
+def _cohesion(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment | BondOrder | None:
+    """A mean function fitted to some structures, if it explains the forces on the others."""
     elements = {symbol for atoms in sample for symbol in set(atoms.symbols)}
     if use_forces is False or len(elements) > _COHESION_ELEMENTS:
         return None
@@ -245,9 +251,12 @@ def _second_moment(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMo
     others = [a for a in labelled if id(a) not in chosen]
     if not own or not others:
         return None
-    fitted = SecondMoment.fitted_to(Training.read(own, True, False))
-    unexplained = fitted.unexplained(Training.read(others, True, False))
-    return fitted if unexplained < _UNEXPLAINED else None
+    data, rest = Training.read(own, True, False), Training.read(others, True, False)
+    pairs, angles = SecondMoment.fitted_to(data), BondOrder.fitted_to(data)
+    left, left_by_angles = unexplained(pairs, rest), unexplained(angles, rest)
+    if min(left, left_by_angles) > _UNEXPLAINED:
+        return None
+    return angles if left_by_angles < _ANGLES * left else pairs
 
 
 def _affordable(recipe: Recipe, images: Sequence[Atoms]) -> bool:
