@@ -309,7 +309,9 @@ def foundation_crystals(name: str, seed: int, data: Path, number: int = 80) -> S
             atoms = surface(unit, indices, int(rng.integers(3, 6)), vacuum=5.0, periodic=True)
         else:
             atoms = unit
-        times = [1 if x > _LENGTH - 1.0 else 2 if 2 * x > _LENGTH else 3 for x in atoms.cell.lengths()]
+        times = [
+            1 if x > _LENGTH - 1.0 else 2 if 2 * x > _LENGTH else 3 for x in atoms.cell.lengths()
+        ]
         atoms = atoms * tuple(times)
         if kind == "vacancy":
             del atoms[int(rng.integers(len(atoms)))]

@@ -116,7 +116,7 @@ def test_auto_adds_a_second_moment_mean_function_where_it_explains_forces() -> N
     images = _crystals(0, 14)
     potential = PRESETS["auto"](["Cu"], images)
     assert _uses_second_moment(potential)
-    assert any(name.endswith("no second moment") for name in potential.choices["left_out_mae"])
+    assert any(name.endswith("no second-moment") for name in potential.choices["left_out_mae"])
     plain = PRESETS["auto"](["Cu"], images, cohesion=False)
     assert not _uses_second_moment(plain)
     assert not _uses_second_moment(PRESETS["auto"](["Cu"], images, use_forces=False))
