@@ -10,6 +10,8 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget import SOAP, NuggetError, Potential
+from nugget.engines import make_calculator
+from nugget.potential.mean_functions.bond_order import BondOrder
 from nugget.potential.mean_functions.second_moment import SecondMoment
 from nugget.presets import CANDIDATES, PRESETS, length_scale
 
@@ -126,6 +128,21 @@ def test_auto_adds_a_second_moment_mean_function_where_it_explains_forces() -> N
         np.abs(one.fit(images).predict(far).energy - wanted).mean() for one in (potential, plain)
     ]
     assert errors[0] < 0.5 * errors[1]
+
+
+def test_auto_adds_bond_orders_where_angles_matter() -> None:
+    """Silicon of another bond-order potential, ASE's Tersoff."""
+    rng, engine, images = np.random.default_rng(0), make_calculator("tersoff"), []
+    for _ in range(12):
+        atoms = bulk("Si", "diamond", a=5.43 * rng.uniform(0.97, 1.03), cubic=True)
+        atoms.positions += rng.normal(0.0, 0.12, atoms.positions.shape)
+        atoms.calc = engine
+        results = {"energy": atoms.get_potential_energy(), "forces": atoms.get_forces()}
+        atoms.calc = SinglePointCalculator(atoms, **results)
+        images.append(atoms)
+    potential = PRESETS["auto"](["Si"], images)
+    assert any(isinstance(part, BondOrder) for part in potential.prior.parts)
+    assert not _uses_second_moment(potential)
 
 
 def test_auto_adds_no_second_moment_where_it_explains_little() -> None:
