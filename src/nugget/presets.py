@@ -51,8 +51,7 @@ _WIDTHS = (0.7, 0.5)
 _COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
 _UNEXPLAINED, _BETTER = 0.5, 0.15
 
-# Bond orders depend on angles and describe fewer shells, so that they must leave this share of what
-# the second moment leaves.
+# Bond orders are tried where they leave less than this share of what the second moment leaves.
 _ANGLES = 0.7
 
 # Mean number of neighbours up to which a second, long range is affordable.
@@ -60,6 +59,7 @@ _NEIGHBOURS = 80
 
 
 Tell = Callable[[str], None]
+Cohesion = SecondMoment | BondOrder
 
 # Structures, or a training set whose features are computed once and shared with the fit.
 Images = Sequence[Atoms] | TrainingData
@@ -172,76 +172,122 @@ def auto(
 ) -> Potential:
     """The range with the smallest leave-one-out errors, each range with its best noise levels.
 
-    The best single range is tried with narrower Gaussians of SOAP too.
-
     Ranges are compared on a random sample of the images. The sum of two ranges is tried unless the
-    shortest range is the best, environments are too large, or `single` is set. `data` is the
-    training set of the images, if it is available. `tell` is called with the name of each range.
-    `Potential.choices` records the result.
+    shortest range is the best, environments are too large, or `single` is set. The best single
+    range is tried with narrower Gaussians of SOAP too. `data` is the training set of the images, if
+    it is available. `tell` is called with the name of each range. `Potential.choices` records the
+    result.
 
-    With `cohesion`, all ranges are tried with the second moment or bond orders beside
-    `mean_function` if these explain the forces. The best one is then tried without them as well.
+    With `cohesion`, all ranges are tried with the second moment, bond orders or each of them beside
+    `mean_function`, as these explain the forces. The best one is then tried without them as well.
     """
     if images is None:
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
     sample = _sample(images, seed)
-    trials: dict[str, NoiseTrial] = {}
-    recipes = dict(CANDIDATES)
+    trials = _Trials(species, sample, use_forces, single, tell)
     plain = mean = as_mean_function(DEFAULT_MEAN) if mean_function is None else mean_function
-    bonds = _cohesion(sample, use_forces) if cohesion else None
-    if bonds is not None:
-        parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
-        mean = SumMeanFunction((*parts, bonds))
-
-    def attempt(name: str, mean: MeanFunction = mean) -> None:
-        if tell is not None:
-            tell(name)
-        small = recipes[name].potential(species, sample)
-        small.inducing, small.domain = PivotedCholesky(recipes[name].tol, _POINTS), False
-        small.prior = mean
-        fitted = small.fit(sample, use_forces, calibrate=None).fitted
-        trials[name] = NoiseSearch(fitted.regression).best()
-
-    for name, recipe in CANDIDATES.items():
-        if len(recipe.ranges) > 1 and (
-            single or _best(trials) == next(iter(CANDIDATES)) or not _affordable(recipe, sample)
-        ):
-            continue
-        attempt(name)
-    for width in _WIDTHS:
-        best = _best(trials)
-        only, *others = recipes[best].ranges
-        if others:
-            break
-        narrow = f"{best.split(',')[0]}, σ {width} Å"
-        recipes[narrow] = replace(recipes[best], ranges=(replace(only, sigma=width),))
-        attempt(narrow)
-        if _best(trials) != narrow:
-            break
-    best = _best(trials)
-    if bonds is not None:
-        without = f"{best}, no {bonds.name}"
-        recipes[without] = recipes[best]
-        attempt(without, plain)
-        if trials[without].score < trials[best].score - _BETTER:
+    forms = _cohesion(sample, use_forces) if cohesion else []
+    if forms:
+        best, form = trials.of_forms(plain, forms)
+        mean = _sum(plain, form)
+        without = f"{best}, no {form.name}"
+        trials.attempt(without, trials.recipes[best], plain)
+        if trials.score(without) < trials.score(best) - _BETTER:
             best, mean = without, plain
-    potential = recipes[best].potential(species, images if data is None else data)
+    else:
+        best = trials.of_ranges(plain)
+    potential = trials.recipes[best].potential(species, images if data is None else data)
     potential.prior = mean
-    factors = float(trials[best].energy), float(trials[best].force)
+    chosen = trials.results[best]
+    factors = float(chosen.energy), float(chosen.force)
     potential.noise_levels = potential.noise_levels.scaled(*factors)
     potential.choices = {
         "range": best,
         "tried_on": len(sample),
-        "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in trials.items()},
+        "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in trials.results.items()},
     }
     return potential
 
 
-def _cohesion(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment | BondOrder | None:
-    """A mean function fitted to some structures, if it explains the forces on the others."""
+@dataclass
+class _Trials:
+    """Leave-one-out errors of potentials on a sample, by name."""
+
+    species: Sequence[str]
+    sample: Sequence[Atoms]
+    use_forces: bool | None
+    single: bool
+    tell: Tell | None
+    results: dict[str, NoiseTrial] = field(default_factory=dict)
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+
+    def score(self, name: str) -> float:
+        return self.results[name].score
+
+    def attempt(self, name: str, recipe: Recipe, mean: MeanFunction) -> None:
+        if self.tell is not None:
+            self.tell(name)
+        small = recipe.potential(self.species, self.sample)
+        small.inducing, small.domain = PivotedCholesky(recipe.tol, _POINTS), False
+        small.prior = mean
+        fitted = small.fit(self.sample, self.use_forces, calibrate=None).fitted
+        self.results[name] = NoiseSearch(fitted.regression).best()
+        self.recipes[name] = recipe
+
+    def of_ranges(self, mean: MeanFunction, ending: str = "") -> str:
+        """The best of all ranges, which is tried with narrower Gaussians of SOAP too."""
+        names: list[str] = []
+
+        def best() -> str:
+            return min(names, key=self.score)
+
+        def attempt(name: str, recipe: Recipe) -> None:
+            names.append(name + ending)
+            self.attempt(names[-1], recipe, mean)
+
+        for name, recipe in CANDIDATES.items():
+            joined = len(recipe.ranges) > 1
+            if not joined or (best() != names[0] and self._affordable(recipe)):
+                attempt(name, recipe)
+        for width in _WIDTHS:
+            recipe = self.recipes[best()]
+            only, *others = recipe.ranges
+            if others:
+                break
+            narrow = replace(recipe, ranges=(replace(only, sigma=width),))
+            attempt(f"{best().split(',')[0]}, σ {width} Å", narrow)
+            if best() != names[-1]:
+                break
+        return best()
+
+    def of_forms(self, plain: MeanFunction, forms: Sequence[Cohesion]) -> tuple[str, Cohesion]:
+        """The best of all ranges with any of the mean functions, and this mean function."""
+        first, *others = forms
+        best = {self.of_ranges(_sum(plain, first)): first}
+        for form in others:
+            best[self.of_ranges(_sum(plain, form), f", {form.name}")] = form
+        name = min(best, key=self.score)
+        return name, best[name]
+
+    def _affordable(self, recipe: Recipe) -> bool:
+        """Whether the number of pairs within the longest range is affordable."""
+        if self.single:
+            return False
+        batch = as_batch(self.sample)
+        pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
+        return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
+
+
+def _sum(plain: MeanFunction, form: Cohesion) -> MeanFunction:
+    parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
+    return SumMeanFunction((*parts, form))
+
+
+def _cohesion(sample: Sequence[Atoms], use_forces: bool | None) -> list[Cohesion]:
+    """Mean functions fitted to some structures that explain the forces on the others."""
     elements = {symbol for atoms in sample for symbol in set(atoms.symbols)}
     if use_forces is False or len(elements) > _COHESION_ELEMENTS:
-        return None
+        return []
     labelled = [a for a in sample if a.calc is not None and "forces" in a.calc.results]
     # The sample is in the order of the file, so every other structure is of every kind.
     own = labelled[:: max(2, -(-len(labelled) // _COHESION_STRUCTURES))]
@@ -250,24 +296,14 @@ def _cohesion(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment 
     chosen = {id(a) for a in own}
     others = [a for a in labelled if id(a) not in chosen]
     if not own or not others:
-        return None
+        return []
     data, rest = Training.read(own, True, False), Training.read(others, True, False)
     pairs, angles = SecondMoment.fitted_to(data), BondOrder.fitted_to(data)
     left, left_by_angles = unexplained(pairs, rest), unexplained(angles, rest)
-    if min(left, left_by_angles) > _UNEXPLAINED:
-        return None
-    return angles if left_by_angles < _ANGLES * left else pairs
-
-
-def _affordable(recipe: Recipe, images: Sequence[Atoms]) -> bool:
-    """Whether the number of pairs within the longest range is affordable."""
-    batch = as_batch(images)
-    pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
-    return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
-
-
-def _best(trials: dict[str, NoiseTrial]) -> str:
-    return min(trials, key=lambda name: trials[name].score)
+    forms: list[Cohesion] = [pairs] if left <= _UNEXPLAINED else []
+    if left_by_angles <= min(_UNEXPLAINED, _ANGLES * left):
+        forms.append(angles)
+    return forms
 
 
 PRESETS: dict[str, Callable[..., Potential]] = {
