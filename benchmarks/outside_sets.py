@@ -303,19 +303,26 @@ def foundation_crystals(name: str, seed: int, data: Path, number: int = 80) -> S
     lattice, constant = LATTICES[name]
     unit = bulk(name, lattice, a=constant, cubic=lattice != "hcp")
 
-    def make(kind: str, named: str) -> Atoms:
-        if kind == "surface":
+    bond = float((unit * (2, 2, 2)).get_all_distances(mic=True)[0, 1:].min())
+
+    def repeated(atoms: Atoms) -> Atoms:
+        lengths = atoms.cell.lengths()
+        times = [1 if x > _LENGTH - 1.0 else 2 if 2 * x > _LENGTH else 3 for x in lengths]
+        return atoms * tuple(times)
+
+    def slab() -> Atoms:
+        """A slab without the overlapping atoms that `surface` gives for some compounds."""
+        while True:
             indices = [(1, 0, 0), (1, 1, 0), (1, 1, 1)][rng.integers(3)]
-            atoms = surface(unit, indices, int(rng.integers(3, 6)), vacuum=5.0, periodic=True)
-        else:
-            atoms = unit
-        times = [
-            1 if x > _LENGTH - 1.0 else 2 if 2 * x > _LENGTH else 3 for x in atoms.cell.lengths()
-        ]
-        atoms = atoms * tuple(times)
+            layers = int(rng.integers(3, 6))
+            atoms = repeated(surface(unit, indices, layers, vacuum=5.0, periodic=True))
+            if np.sort(atoms.get_all_distances(mic=True).ravel())[len(atoms)] > 0.9 * bond:
+                return atoms
+
+    def make(kind: str, named: str) -> Atoms:
+        atoms = slab() if kind == "surface" else repeated(unit)
         if kind == "vacancy":
             del atoms[int(rng.integers(len(atoms)))]
-        bond = float(atoms.get_all_distances(mic=True)[0, 1:].min())
         size = rng.uniform(0.06, 0.12) if kind == "hot" else rng.uniform(0.005, 0.05)
         strain = 0.01 if kind == "surface" else 0.03
         return label(_perturbed(atoms, rng, strain, size * bond), calculator, named)
