@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from math import gcd, lcm
 
 import numpy as np
 from ase import Atoms
 from ase.data import chemical_symbols
+from ase.symbols import Symbols
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
@@ -43,7 +44,8 @@ def directed_pairs(atoms: Atoms, cutoff: float) -> tuple[Ints, Ints, Floats]:
     batch = as_batch(atoms)
     pairs = find_pairs(batch, cutoff)
     d = pairs.distances(batch)
-    return np.r_[pairs.i, pairs.j], np.r_[pairs.j, pairs.i], np.r_[d, d]
+    i, j = np.concatenate([pairs.i, pairs.j]), np.concatenate([pairs.j, pairs.i])
+    return i, j, np.concatenate([d, d])
 
 
 def _mix(x: Words) -> Words:
@@ -184,6 +186,12 @@ Pair = tuple[int, int]
 PERIODIC_CUTOFF = 6.0
 
 
+@lru_cache(maxsize=1024)
+def _hill_formula(numbers: tuple[int, ...]) -> str:
+    """Chemical formula of these atoms in Hill order."""
+    return str(Symbols(numbers).formula.format("hill"))
+
+
 @dataclass(frozen=True, eq=False)
 class DistanceFingerprint:
     """Sorted distances for each pair of species; all of them, or those below a cutoff."""
@@ -208,7 +216,7 @@ class DistanceFingerprint:
             divmod(int(pair), len(chemical_symbols)): block
             for pair, block in zip(pairs, np.split(d, starts)[1:], strict=True)
         }
-        return cls(str(atoms.symbols.formula.format("hill")), float(reach), blocks)
+        return cls(_hill_formula(tuple(atoms.numbers.tolist())), float(reach), blocks)
 
     def probe(self, n_atoms: int) -> Floats:
         """Sixteen of the sorted distances: none of them differs by more than `difference` does.
@@ -220,7 +228,7 @@ class DistanceFingerprint:
         reach = 12 * n_atoms if finite else max(n_atoms * (n_atoms - 1), 1)
         spots = np.linspace(0, reach - 1, 16).astype(np.int64)
         fill = self.cutoff if finite else 0.0
-        return np.r_[merged, np.full(max(reach - len(merged), 0), fill)][spots]
+        return np.concatenate([merged, np.full(max(reach - len(merged), 0), fill)])[spots]
 
     def difference(self, other: DistanceFingerprint) -> float:
         """Largest difference of two sorted distances, in Å; infinite for other compositions.
