@@ -42,7 +42,7 @@ def lammps(
     species: str | None = Option(
         None, help="Elements of the atom types of SCRIPT: Cu,Au. Default: by their masses."
     ),
-    seed: opt.Seed = None,
+    seed: opt.RunSeed = None,
     write_only: bool = Option(False, "--write", help="Write the files to DIR, and do not run."),
     trust: opt.Trust = False,
     json: opt.Json = False,

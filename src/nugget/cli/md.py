@@ -64,7 +64,7 @@ def md(
     stop_above: float | None = Option(
         None, help="σ above which the run stops, eV/atom. Default: none."
     ),
-    seed: opt.Seed = None,
+    seed: opt.RunSeed = None,
     settings: opt.Settings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,

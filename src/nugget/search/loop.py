@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -73,21 +73,15 @@ def make_pending(
 
     `kappa` is that of the settings, for proposals without a model.
     """
+    columns = {field.name: getattr(proposal, field.name) for field in fields(Proposal)}
+    if proposal.kappa is None:
+        columns["kappa"] = kappa
     return Record(
         iteration=UNFINISHED,
-        atoms=proposal.atoms,
-        generator=proposal.generator,
-        predicted=proposal.predicted,
-        std=proposal.std,
-        scale=proposal.scale,
-        kappa=kappa if proposal.kappa is None else proposal.kappa,
-        acquisition=proposal.acquisition,
-        purpose=proposal.purpose,
         surrogate_seconds=seconds,
         proposal=ordinal,
         n_observed=n_observed,
-        draws=proposal.draws,
-        walkers=proposal.walkers,
+        **columns,
     )
 
 
