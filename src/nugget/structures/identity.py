@@ -84,19 +84,18 @@ class BondGraph:
         return np.asarray(np.linalg.eigvalsh(matrix))
 
     def refine(self, colours: Words) -> Words:
-        """Weisfeiler–Lehman: recolour by the neighbours' colours until no class splits any more.
+        """Weisfeiler–Lehman refinement: mix in the neighbours' colours until no class splits.
 
-        A colour depends on the graph only, never on the numbering, so colours of different graphs
-        can be compared.
+        Colours do not depend on the numbering, so those of different graphs can be compared.
         """
         links = self.adjacency.astype(np.uint64)
         classes = len(np.unique(colours))
         while True:
             colours = _mix(_mix(colours) + links @ _mix(colours ^ np.uint64(0x9E3779B97F4A7C15)))
-            found = len(np.unique(colours))
-            if found <= classes:
+            refined = len(np.unique(colours))
+            if refined <= classes:
                 return colours
-            classes = found
+            classes = refined
 
     @cached_property
     def colours(self) -> Words:
@@ -105,12 +104,11 @@ class BondGraph:
 
     @cached_property
     def key(self) -> str:
-        """A short text, the same for every numbering and placement of the atoms.
+        """A hash that depends neither on the numbering nor on the placement of the atoms.
 
-        Hash of species, refined colours and spectrum (rounded to 1e-6; the matrix is one of
-        integers, so round-off is 1e-13). Graphs that agree in all three and yet differ exist
-        (strongly regular ones, for example) but are not met among bond graphs of atoms;
-        `same_graph` tells even those apart.
+        It comprises species, refined colours and spectrum (rounded to 1e-6, while round-off is
+        1e-13, because the matrix consists of integers). Some different graphs agree in all three,
+        such as strongly regular ones, but bond graphs of atoms hardly do. `same_graph` is exact.
         """
         text = hashlib.blake2b(digest_size=16)
         text.update(np.sort(self.numbers).astype("<i8").tobytes())
@@ -120,20 +118,20 @@ class BondGraph:
 
     @property
     def connected(self) -> bool:
-        """Can every atom be reached along bonds?"""
+        """Whether bonds connect all atoms."""
         return bool(connected_components(self.adjacency)[0] == 1)
 
     def same(self, other: BondGraph) -> bool:
-        """Exactly: is there a renumbering that turns one graph into the other?"""
+        """Whether the graphs are isomorphic (exact, unlike a comparison of keys)."""
         if self.key != other.key:
             return False
         return _match(self, self.colours, other, other.colours)
 
 
 def _match(a: BondGraph, p: Words, b: BondGraph, q: Words) -> bool:
-    """Colour classes agree and, once every class is a single atom, so do the bonds.
+    """Whether colour classes agree and, once every class is a single atom, the bonds as well.
 
-    While a class has several atoms, one of `a` is singled out and tried against each of `b`.
+    While a class has several atoms, one of them in `a` is paired with each candidate in `b`.
     """
     names, first, counts = np.unique(p, return_index=True, return_counts=True)
     if not np.array_equal(np.sort(p), np.sort(q)):
@@ -219,9 +217,10 @@ class DistanceFingerprint:
         return cls(_hill_formula(tuple(atoms.numbers.tolist())), float(reach), blocks)
 
     def probe(self, n_atoms: int) -> Floats:
-        """Sixteen of the sorted distances: none of them differs by more than `difference` does.
+        """Sixteen of the sorted distances, for a quick first test.
 
-        Merging the blocks before sorting can only bring two lists closer. A quick first test.
+        None of them differs by more than `difference`, because merging the blocks before sorting
+        can only bring two lists closer.
         """
         merged = np.sort(np.concatenate([*self.blocks.values(), np.zeros(0)]))
         finite = np.isfinite(self.cutoff)
@@ -233,8 +232,8 @@ class DistanceFingerprint:
     def difference(self, other: DistanceFingerprint) -> float:
         """Largest difference of two sorted distances, in Å; infinite for other compositions.
 
-        Of a periodic structure a distance may leave through the cutoff: the shorter list is filled
-        with the cutoff, which keeps the difference continuous.
+        In a periodic structure, a distance may pass the cutoff. The shorter list is therefore
+        filled with the cutoff, which keeps the difference continuous.
         """
         if self.formula != other.formula or self.cutoff != other.cutoff:
             return float("inf")
@@ -315,7 +314,7 @@ class CrystalFingerprint:
         return cls(formula, np.asarray(bare.numbers), rows, volume ** (1 / 3))
 
     def probe(self) -> Floats:
-        """The mean row: no number of it differs by more than `difference` does."""
+        """The mean row, no number of which differs by more than `difference`."""
         return np.asarray(self.rows.mean(axis=0))
 
     def difference(self, other: CrystalFingerprint) -> float:
@@ -333,7 +332,7 @@ class CrystalFingerprint:
 
 
 def _rows(n: int, i: Ints, z: Ints, d: Floats, wanted: dict[int, int]) -> Floats | None:
-    """Sorted distances of all atoms; None when the reach was too short for as many as wanted."""
+    """Sorted distances of all atoms; None if fewer neighbours than wanted are within reach."""
     order = np.lexsort((d, z, i))
     i, z, d = i[order], z[order], d[order]
     out = np.empty((n, sum(wanted.values())))
