@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from ase import Atoms
-from ase.build import bulk, diamond100, diamond111, fcc100, fcc110, fcc111
+from ase.build import bulk, diamond100, diamond111, fcc100, fcc110, fcc111, surface
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read
@@ -284,6 +284,62 @@ def tersoff_silicon(data: Path, number: int = 100) -> Sets:
     return Sets(train, points, [a for a in train if a.info["kind"] == "bulk"], beyond)
 
 
+LATTICES = {
+    "Si": ("diamond", 5.46), "Ge": ("diamond", 5.76), "C": ("diamond", 3.57), "Mo": ("bcc", 3.16),
+    "Mg": ("hcp", 3.19), "GaAs": ("zincblende", 5.75), "MgO": ("rocksalt", 4.25),
+    "SiC": ("zincblende", 4.38), "W": ("bcc", 3.18),
+}  # fmt: skip
+
+# Lattice vectors are repeated until they are longer than this, Å.
+_LENGTH = 7.5
+
+
+def foundation_crystals(name: str, seed: int, data: Path, number: int = 80) -> Sets:
+    """SevenNet-0 in place of DFT (needs nugget[foundation]): warm and hot bulk; new defects.
+
+    Its energies of short distances are wrong, so that compression ends at 0.85.
+    """
+    rng, calculator = np.random.default_rng(seed), make_calculator("sevennet")
+    lattice, constant = LATTICES[name]
+    unit = bulk(name, lattice, a=constant, cubic=lattice != "hcp")
+
+    bond = float((unit * (2, 2, 2)).get_all_distances(mic=True)[0, 1:].min())
+
+    def repeated(atoms: Atoms) -> Atoms:
+        lengths = atoms.cell.lengths()
+        times = [1 if x > _LENGTH - 1.0 else 2 if 2 * x > _LENGTH else 3 for x in lengths]
+        return atoms * tuple(times)
+
+    def slab() -> Atoms:
+        """A slab without the overlapping atoms that `surface` gives for some compounds."""
+        while True:
+            indices = [(1, 0, 0), (1, 1, 0), (1, 1, 1)][rng.integers(3)]
+            layers = int(rng.integers(3, 6))
+            atoms = repeated(surface(unit, indices, layers, vacuum=5.0, periodic=True))
+            if np.sort(atoms.get_all_distances(mic=True).ravel())[len(atoms)] > 0.9 * bond:
+                return atoms
+
+    def make(kind: str, named: str) -> Atoms:
+        atoms = slab() if kind == "surface" else repeated(unit)
+        if kind == "vacancy":
+            del atoms[int(rng.integers(len(atoms)))]
+        size = rng.uniform(0.06, 0.12) if kind == "hot" else rng.uniform(0.005, 0.05)
+        strain = 0.01 if kind == "surface" else 0.03
+        return label(_perturbed(atoms, rng, strain, size * bond), calculator, named)
+
+    shares = {"bulk": 0.5, "hot": 0.2, "vacancy": 0.1, "surface": 0.2}
+    train = [make(kind, kind) for kind, share in shares.items() for _ in range(int(share * number))]
+    points = [make(kind, f"in:{kind}") for kind in shares for _ in range(12)]
+    points += [a for a in _scan(unit, calculator, base="perfect") if a.info["s"] > 0.84]
+    if len(set(unit.symbols)) == 1:
+        for phase, atoms in phases(unit.symbols[0], unit.get_volume() / len(unit)):
+            if phase != lattice:
+                points.append(label(atoms, calculator, "far:phase", name=phase))
+    narrow = [make(kind, kind) for kind in ("bulk", "bulk", "hot") for _ in range(number // 4)]
+    kinds = ["vacancy"] * 20 + ["surface"] * 20
+    return Sets(train, points, narrow, [make(kind, f"near:bulk->{kind}") for kind in kinds])
+
+
 def gold_clusters(data: Path) -> Sets:
     """DFT gold clusters; larger ones from smaller ones."""
     every = read(data / "au_clusters_dft.extxyz.gz", "0:650")
@@ -310,6 +366,10 @@ SETS: dict[str, Callable[[Path], Sets]] = {
     "EMT Au-Pd": partial(emt_crystals, ("Au", "Pd"), 4102),
     "EMT Al": partial(emt_crystals, ("Al",), 4201),
     "EMT Cu-Pt": partial(emt_crystals, ("Cu", "Pt"), 4202),
+    **{
+        f"SevenNet {name}": partial(foundation_crystals, name, 5101 + k)
+        for k, name in enumerate(LATTICES)
+    },
 }
 
 TUNING = ("Li", "Cu", "Ni", "EMT Cu-Al", "EMT Ni-Pt", "EMT Ag", "EMT Pd", "EMT Au-Pd")

@@ -1,7 +1,7 @@
 """Presets: potentials with tested settings, by name (see docs/evidence/accuracy.md).
 
 `auto` compares several ranges by their leave-one-out errors on a sample of the structures, and
-decides in the same way whether a second-moment mean function is used;
+decides in the same way whether a mean function of cohesion is used;
 `Potential.fit(choose_noise=True)` chooses the noise levels. The length scale of a
 kernel is a multiple of the median distance between environments. It is measured on `images`, if
 they are given; otherwise the value for gold clusters is used.
@@ -25,6 +25,8 @@ from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.potential.builder import ModelSettings, PartSettings
 from nugget.potential.mean_functions.base import MeanFunction, SumMeanFunction, as_mean_function
+from nugget.potential.mean_functions.bond_order import BondOrder
+from nugget.potential.mean_functions.fitted_form import unexplained
 from nugget.potential.mean_functions.second_moment import SecondMoment
 from nugget.potential.potential import DEFAULT_MEAN, Potential
 from nugget.potential.training import Noise, Training, TrainingData
@@ -42,18 +44,22 @@ _STRUCTURES, _ATOMS, _POINTS = 80, 2000, 400
 # Narrower widths of SOAP's Gaussians that `auto` tries in turn, Å, until one is no better.
 _WIDTHS = (0.7, 0.5)
 
-# The second-moment mean function: structures and atoms it is fitted to, and the largest number of
-# elements; the largest share of the rms force that it may leave on other structures; and by how
-# much the score of leave-one-out errors must be better without it, since its value lies outside of
+# Mean functions of cohesion: structures and atoms they are fitted to, and the largest number of
+# elements; the largest share of the rms force that they may leave on other structures; and by how
+# much the score of leave-one-out errors must be better without one, since its value lies outside of
 # the training set.
 _COHESION_STRUCTURES, _COHESION_ATOMS, _COHESION_ELEMENTS = 24, 2500, 3
 _UNEXPLAINED, _BETTER = 0.5, 0.15
+
+# Bond orders are tried where they leave less than this share of what the second moment leaves.
+_ANGLES = 0.7
 
 # Mean number of neighbours up to which a second, long range is affordable.
 _NEIGHBOURS = 80
 
 
 Tell = Callable[[str], None]
+Cohesion = SecondMoment | BondOrder
 
 # Structures, or a training set whose features are computed once and shared with the fit.
 Images = Sequence[Atoms] | TrainingData
@@ -166,76 +172,122 @@ def auto(
 ) -> Potential:
     """The range with the smallest leave-one-out errors, each range with its best noise levels.
 
-    The best single range is tried with narrower Gaussians of SOAP too.
-
     Ranges are compared on a random sample of the images. The sum of two ranges is tried unless the
-    shortest range is the best, environments are too large, or `single` is set. `data` is the
-    training set of the images, if it is available. `tell` is called with the name of each range.
-    `Potential.choices` records the result.
+    shortest range is the best, environments are too large, or `single` is set. The best single
+    range is tried with narrower Gaussians of SOAP too. `data` is the training set of the images, if
+    it is available. `tell` is called with the name of each range. `Potential.choices` records the
+    result.
 
-    With `cohesion`, all ranges are tried with a second-moment mean function beside `mean_function`
-    if it explains the forces. The best one is then tried without it as well.
+    With `cohesion`, all ranges are tried with the second moment, bond orders or each of them beside
+    `mean_function`, as these explain the forces. The best one is then tried without them as well.
     """
     if images is None:
         raise NuggetError("The preset 'auto' chooses by data: give it labelled images.")
     sample = _sample(images, seed)
-    trials: dict[str, NoiseTrial] = {}
-    recipes = dict(CANDIDATES)
+    trials = _Trials(species, sample, use_forces, single, tell)
     plain = mean = as_mean_function(DEFAULT_MEAN) if mean_function is None else mean_function
-    second_moment = _second_moment(sample, use_forces) if cohesion else None
-    if second_moment is not None:
-        parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
-        mean = SumMeanFunction((*parts, second_moment))
-
-    def attempt(name: str, mean: MeanFunction = mean) -> None:
-        if tell is not None:
-            tell(name)
-        small = recipes[name].potential(species, sample)
-        small.inducing, small.domain = PivotedCholesky(recipes[name].tol, _POINTS), False
-        small.prior = mean
-        fitted = small.fit(sample, use_forces, calibrate=None).fitted
-        trials[name] = NoiseSearch(fitted.regression).best()
-
-    for name, recipe in CANDIDATES.items():
-        if len(recipe.ranges) > 1 and (
-            single or _best(trials) == next(iter(CANDIDATES)) or not _affordable(recipe, sample)
-        ):
-            continue
-        attempt(name)
-    for width in _WIDTHS:
-        best = _best(trials)
-        only, *others = recipes[best].ranges
-        if others:
-            break
-        narrow = f"{best.split(',')[0]}, σ {width} Å"
-        recipes[narrow] = replace(recipes[best], ranges=(replace(only, sigma=width),))
-        attempt(narrow)
-        if _best(trials) != narrow:
-            break
-    best = _best(trials)
-    if second_moment is not None:
-        without = f"{best}, no second moment"
-        recipes[without] = recipes[best]
-        attempt(without, plain)
-        if trials[without].score < trials[best].score - _BETTER:
+    forms = _cohesion(sample, use_forces) if cohesion else []
+    if forms:
+        best, form = trials.of_forms(plain, forms)
+        mean = _sum(plain, form)
+        without = f"{best}, no {form.name}"
+        trials.attempt(without, trials.recipes[best], plain)
+        if trials.score(without) < trials.score(best) - _BETTER:
             best, mean = without, plain
-    potential = recipes[best].potential(species, images if data is None else data)
+    else:
+        best = trials.of_ranges(plain)
+    potential = trials.recipes[best].potential(species, images if data is None else data)
     potential.prior = mean
-    factors = float(trials[best].energy), float(trials[best].force)
+    chosen = trials.results[best]
+    factors = float(chosen.energy), float(chosen.force)
     potential.noise_levels = potential.noise_levels.scaled(*factors)
     potential.choices = {
         "range": best,
         "tried_on": len(sample),
-        "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in trials.items()},
+        "left_out_mae": {name: [t.energy_mae, t.force_mae] for name, t in trials.results.items()},
     }
     return potential
 
 
-def _second_moment(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMoment | None:
-    """A second-moment mean function fitted to some structures, if it explains the others."""
+@dataclass
+class _Trials:
+    """Leave-one-out errors of potentials on a sample, by name."""
+
+    species: Sequence[str]
+    sample: Sequence[Atoms]
+    use_forces: bool | None
+    single: bool
+    tell: Tell | None
+    results: dict[str, NoiseTrial] = field(default_factory=dict)
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+
+    def score(self, name: str) -> float:
+        return self.results[name].score
+
+    def attempt(self, name: str, recipe: Recipe, mean: MeanFunction) -> None:
+        if self.tell is not None:
+            self.tell(name)
+        small = recipe.potential(self.species, self.sample)
+        small.inducing, small.domain = PivotedCholesky(recipe.tol, _POINTS), False
+        small.prior = mean
+        fitted = small.fit(self.sample, self.use_forces, calibrate=None).fitted
+        self.results[name] = NoiseSearch(fitted.regression).best()
+        self.recipes[name] = recipe
+
+    def of_ranges(self, mean: MeanFunction, ending: str = "") -> str:
+        """The best of all ranges, which is tried with narrower Gaussians of SOAP too."""
+        names: list[str] = []
+
+        def best() -> str:
+            return min(names, key=self.score)
+
+        def attempt(name: str, recipe: Recipe) -> None:
+            names.append(name + ending)
+            self.attempt(names[-1], recipe, mean)
+
+        for name, recipe in CANDIDATES.items():
+            joined = len(recipe.ranges) > 1
+            if not joined or (best() != names[0] and self._affordable(recipe)):
+                attempt(name, recipe)
+        for width in _WIDTHS:
+            recipe = self.recipes[best()]
+            only, *others = recipe.ranges
+            if others:
+                break
+            narrow = replace(recipe, ranges=(replace(only, sigma=width),))
+            attempt(f"{best().split(',')[0]}, σ {width} Å", narrow)
+            if best() != names[-1]:
+                break
+        return best()
+
+    def of_forms(self, plain: MeanFunction, forms: Sequence[Cohesion]) -> tuple[str, Cohesion]:
+        """The best of all ranges with any of the mean functions, and this mean function."""
+        first, *others = forms
+        best = {self.of_ranges(_sum(plain, first)): first}
+        for form in others:
+            best[self.of_ranges(_sum(plain, form), f", {form.name}")] = form
+        name = min(best, key=self.score)
+        return name, best[name]
+
+    def _affordable(self, recipe: Recipe) -> bool:
+        """Whether the number of pairs within the longest range is affordable."""
+        if self.single:
+            return False
+        batch = as_batch(self.sample)
+        pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
+        return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
+
+
+def _sum(plain: MeanFunction, form: Cohesion) -> MeanFunction:
+    parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
+    return SumMeanFunction((*parts, form))
+
+
+def _cohesion(sample: Sequence[Atoms], use_forces: bool | None) -> list[Cohesion]:
+    """Mean functions fitted to some structures that explain the forces on the others."""
     elements = {symbol for atoms in sample for symbol in set(atoms.symbols)}
     if use_forces is False or len(elements) > _COHESION_ELEMENTS:
-        return None
+        return []
     labelled = [a for a in sample if a.calc is not None and "forces" in a.calc.results]
     # The sample is in the order of the file, so every other structure is of every kind.
     own = labelled[:: max(2, -(-len(labelled) // _COHESION_STRUCTURES))]
@@ -244,21 +296,14 @@ def _second_moment(sample: Sequence[Atoms], use_forces: bool | None) -> SecondMo
     chosen = {id(a) for a in own}
     others = [a for a in labelled if id(a) not in chosen]
     if not own or not others:
-        return None
-    fitted = SecondMoment.fitted_to(Training.read(own, True, False))
-    unexplained = fitted.unexplained(Training.read(others, True, False))
-    return fitted if unexplained < _UNEXPLAINED else None
-
-
-def _affordable(recipe: Recipe, images: Sequence[Atoms]) -> bool:
-    """Whether the number of pairs within the longest range is affordable."""
-    batch = as_batch(images)
-    pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
-    return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
-
-
-def _best(trials: dict[str, NoiseTrial]) -> str:
-    return min(trials, key=lambda name: trials[name].score)
+        return []
+    data, rest = Training.read(own, True, False), Training.read(others, True, False)
+    pairs, angles = SecondMoment.fitted_to(data), BondOrder.fitted_to(data)
+    left, left_by_angles = unexplained(pairs, rest), unexplained(angles, rest)
+    forms: list[Cohesion] = [pairs] if left <= _UNEXPLAINED else []
+    if left_by_angles <= min(_UNEXPLAINED, _ANGLES * left):
+        forms.append(angles)
+    return forms
 
 
 PRESETS: dict[str, Callable[..., Potential]] = {

@@ -16,6 +16,8 @@ from nugget.potential.mean_functions.base import (
     mean_function_from_settings,
     mean_function_settings,
 )
+from nugget.potential.mean_functions.bond_order import BondOrder
+from nugget.potential.mean_functions.fitted_form import unexplained
 from nugget.potential.mean_functions.from_models import CalculatorMean
 from nugget.potential.mean_functions.pair_terms import PairWell, Repulsion
 from nugget.potential.mean_functions.second_moment import SecondMoment
@@ -27,6 +29,7 @@ PRIORS: list[MeanFunction] = [
     PairWell(),
     SumMeanFunction((Repulsion(reach=1.3), PairWell(depth=0.2))),
     SecondMoment((("Au", "Au", 0.2, 1.8, 10.2, 4.0, 2.9),), cutoff=6.3),
+    BondOrder((("Au", "Cl", 2.0, 2.4, 1.5, 1.3, 4.1),), (("Au", 0.2, 0.9, 0.8, -0.2),)),
 ]
 
 
@@ -174,9 +177,83 @@ def test_second_moment_is_fitted_to_forces() -> None:
     """The fit describes other structures of the same potential, and compressed ones."""
     mean = SecondMoment.fitted_to(Training.read(second_moment_data(12, 0), True, False))
     others = Training.read(second_moment_data(6, 1), True, False)
-    assert mean.unexplained(others) < 0.1
-    assert SecondMoment().unexplained(others) > 0.15
+    assert unexplained(mean, others) < 0.1
+    assert unexplained(SecondMoment(), others) > 0.15
     squeezed, relaxed = bulk("Cu", "fcc", a=0.85 * 3.6), bulk("Cu", "fcc", a=3.6)
     truth = SecondMoment((("Cu", "Cu", 0.12, 1.4, 9.5, 2.4, 2.58),), cutoff=5.2)
     wanted = total(truth, squeezed) - total(truth, relaxed)
     assert total(mean, squeezed) - total(mean, relaxed) == pytest.approx(wanted, rel=0.3)
+
+
+# D, r₀, S, β; γ, c, d, h of P. Erhart and K. Albe, Phys. Rev. B 71, 035211 (2005), Si-I.
+ERHART_ALBE = (3.24, 2.222, 1.57, 1.4760), (0.09253, 1.13681, 0.63397, 0.335)
+
+
+def test_bond_order_has_the_published_cohesive_energy() -> None:
+    """The range ends just beyond the second shell, and f_c is 1 at the first one."""
+    pair, angle = ERHART_ALBE
+    mean = BondOrder((("Si", "Si", *pair, 3.92),), (("Si", *angle),))
+    assert total(mean, bulk("Si", "diamond", a=5.429)) / 2 == pytest.approx(-4.63, rel=0.01)
+
+
+def test_bond_order_is_its_formula() -> None:
+    """A bent molecule of two elements within the part of the range where f_c is 1."""
+    s, beta, depth, r0, r, angle = 1.5, 1.7, 4.0, 1.6, 1.7, np.deg2rad(104.0)
+    gamma, c, d, h = 0.3, 1.2, 0.7, 0.4
+    mean = BondOrder(
+        (("Si", "H", depth, r0, s, beta, 3.0), ("H", "H", 1.0, 0.7, 2.0, 2.0, 1.0)),
+        (("Si", gamma, c, d, h), ("H", 0.1, 1.0, 1.0, 0.0)),
+    )
+    ends = [[r, 0, 0], [r * np.cos(angle), r * np.sin(angle), 0]]
+    atoms = Atoms("SiH2", positions=[[0, 0, 0], *ends])
+    g = gamma * (1 + (c / d) ** 2 - c**2 / (d**2 + (h + np.cos(angle)) ** 2))
+    x = beta * (r - r0)
+    repulsive = depth / (s - 1) * np.exp(-np.sqrt(2 * s) * x)
+    attractive = s * depth / (s - 1) * np.exp(-np.sqrt(2 / s) * x)
+    # One bond order from the middle, which has two neighbours, and one from the end.
+    expected = 2 * (repulsive - 0.5 * (1 / np.sqrt(1 + g) + 1) * attractive)
+    assert total(mean, atoms) == pytest.approx(expected)
+
+
+def test_bond_order_keeps_cells_and_elements_apart() -> None:
+    crystal = bulk("GaAs", "zincblende", a=5.65, cubic=True)
+    mean = BondOrder()
+    assert total(mean, crystal * (2, 1, 3)) == pytest.approx(6.0 * total(mean, crystal))
+    assert total(mean, bulk("C", "diamond", a=3.57)) < total(mean, bulk("Si", "diamond", a=5.43))
+    assert total(mean, Atoms("CO", positions=[[0, 0, 0], [7, 0, 0]])) == 0.0
+
+
+def bond_order() -> BondOrder:
+    """A bond-order potential that is not the universal one."""
+    pair, angle = ERHART_ALBE
+    return BondOrder((("Si", "Si", *pair, 4.0),), (("Si", *angle),))
+
+
+def cell(scale: float) -> Atoms:
+    return bulk("Si", "diamond", a=5.43 * scale, cubic=True)
+
+
+def bond_order_data(number: int, seed: int) -> list[Atoms]:
+    truth, rng = bond_order(), np.random.default_rng(seed)
+    images = []
+    for _ in range(number):
+        atoms = cell(rng.uniform(0.96, 1.04))
+        atoms.positions += rng.normal(0.0, 0.15, atoms.positions.shape)
+        values = truth.evaluate(as_batch(atoms))
+        energy = float(values.energies.sum()) - 7.0 * len(atoms)
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=-values.gradient)
+        images.append(atoms)
+    return images
+
+
+def test_bond_order_is_fitted_to_forces() -> None:
+    """The fit describes other structures of the same potential, and a vacancy."""
+    mean = BondOrder.fitted_to(Training.read(bond_order_data(12, 0), True, False))
+    others = Training.read(bond_order_data(6, 1), True, False)
+    assert unexplained(mean, others) < 0.1
+    assert unexplained(BondOrder(), others) > 0.2
+    vacancy = bulk("Si", "diamond", a=5.43, cubic=True)
+    del vacancy[0]
+    truth = bond_order()
+    missing = [total(one, vacancy) - 7 / 8 * total(one, cell(1.0)) for one in (mean, truth)]
+    assert missing[0] == pytest.approx(missing[1], rel=0.3)

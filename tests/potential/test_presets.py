@@ -10,8 +10,10 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget import SOAP, NuggetError, Potential
+from nugget.potential.mean_functions.bond_order import BondOrder
 from nugget.potential.mean_functions.second_moment import SecondMoment
 from nugget.presets import CANDIDATES, PRESETS, length_scale
+from nugget.structures.batch import as_batch
 
 
 def _clusters(symbols: str = "Au6", count: int = 4) -> list[Atoms]:
@@ -116,7 +118,7 @@ def test_auto_adds_a_second_moment_mean_function_where_it_explains_forces() -> N
     images = _crystals(0, 14)
     potential = PRESETS["auto"](["Cu"], images)
     assert _uses_second_moment(potential)
-    assert any(name.endswith("no second moment") for name in potential.choices["left_out_mae"])
+    assert any(name.endswith("no second-moment") for name in potential.choices["left_out_mae"])
     plain = PRESETS["auto"](["Cu"], images, cohesion=False)
     assert not _uses_second_moment(plain)
     assert not _uses_second_moment(PRESETS["auto"](["Cu"], images, use_forces=False))
@@ -126,6 +128,25 @@ def test_auto_adds_a_second_moment_mean_function_where_it_explains_forces() -> N
         np.abs(one.fit(images).predict(far).energy - wanted).mean() for one in (potential, plain)
     ]
     assert errors[0] < 0.5 * errors[1]
+
+
+def test_auto_adds_bond_orders_where_angles_matter() -> None:
+    """Silicon as published by P. Erhart and K. Albe (2005), with a longer range."""
+    pair, angle = (3.24, 2.222, 1.57, 1.4760, 4.1), (0.09253, 1.13681, 0.63397, 0.335)
+    truth = BondOrder((("Si", "Si", *pair),), (("Si", *angle),))
+    rng, images = np.random.default_rng(0), []
+    for _ in range(14):
+        atoms = bulk("Si", "diamond", a=5.43 * rng.uniform(0.97, 1.03), cubic=True)
+        atoms.positions += rng.normal(0.0, 0.12, atoms.positions.shape)
+        values = truth.evaluate(as_batch(atoms))
+        results = {"energy": float(values.energies.sum()), "forces": -values.gradient}
+        atoms.calc = SinglePointCalculator(atoms, **results)
+        images.append(atoms)
+    potential = PRESETS["auto"](["Si"], images)
+    assert any(isinstance(part, BondOrder) for part in potential.prior.parts)
+    assert not _uses_second_moment(potential)
+    tried = potential.choices["left_out_mae"]
+    assert {"4 Å", "4 Å, bond-order"} <= set(tried)
 
 
 def test_auto_adds_no_second_moment_where_it_explains_little() -> None:

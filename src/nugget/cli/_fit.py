@@ -351,7 +351,7 @@ class Settings:
 
     @property
     def cohesion(self) -> bool:
-        """Whether a second-moment mean function may be used."""
+        """Whether a mean function of cohesion may be used."""
         return self.mean_functions is None and self.domain and self.engine_mean is None
 
     @property

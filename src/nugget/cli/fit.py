@@ -53,7 +53,8 @@ def fit(
         help="Mean function (repeat to add up): 'species' for energies per element, "
         "'repulsion', another registered name, or an engine such as 'gfn1-xtb' or "
         "module:factory. Default: species, zbl (a repulsion of atoms that are closer than any in "
-        "DATA) and, if it explains the forces, second-moment (cohesion as in tight binding).",
+        "DATA) and, if it explains the forces, second-moment (cohesion of metals) or bond-order "
+        "(covalent bonds).",
     ),
     mean: opt.Mean = None,
     mean_option: opt.MeanOption = None,

@@ -9,6 +9,7 @@ __all__, __getattr__ = lazy_names(
     {
         "nugget.potential.mean_functions.base": "FixedMeanFunction MeanFunction MeanValues "
         "SpeciesEnergies SumMeanFunction as_mean_function FixedPrior Prior PriorValues SumPrior",
+        "nugget.potential.mean_functions.bond_order": "BondOrder",
         "nugget.potential.mean_functions.foundation": "FoundationMean engine_mean",
         "nugget.potential.mean_functions.from_models": "CalculatorMean CalculatorPrior ModelMean "
         "ModelPrior",

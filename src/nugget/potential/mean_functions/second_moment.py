@@ -21,7 +21,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from ase.data import atomic_numbers, chemical_symbols
-from scipy.optimize import least_squares
 
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats, Ints
@@ -29,6 +28,7 @@ from nugget.numerics.jit import FAST, njit
 from nugget.potential.cohesive_energies import BOND_ENERGY
 from nugget.potential.domain import usual_bond
 from nugget.potential.mean_functions.base import FixedMeanFunction, MeanValues
+from nugget.potential.mean_functions.fitted_form import ParameterFit, pairs_of_elements
 from nugget.potential.training import Training
 from nugget.registry import registered
 from nugget.structures.batch import Batch
@@ -53,15 +53,8 @@ _FADING = 0.35
 _LEAST = 1e-6
 
 # Widths of the prior distributions of log A, log ξ, log p, log q and log r₀ around the values
-# above, in units of `_SPREAD`.
+# above.
 _WIDTHS = (0.7, 0.4, 0.25, 0.3, 0.04)
-_SPREAD = 10.0
-
-# Residuals count in units of these: forces over their rms, energies per atom over rms force times
-# Å, the mean energy over the cohesive energy.
-_FORCE_UNIT, _ENERGY_UNIT, _COHESION_UNIT = 0.07, 0.05, 0.15
-
-_CALLS = 40  # of the least-squares solver
 
 
 class Tables(NamedTuple):
@@ -201,74 +194,21 @@ class SecondMoment(FixedMeanFunction):
 
     @classmethod
     def fitted_to(cls, training: Training) -> SecondMoment:
-        """The parameters that agree best with structures that all have forces.
-
-        The posterior mode of the logarithms of all parameters, given forces, differences of
-        energies between structures, and the cohesive energies as the mean of the energies.
-        """
-        return _Fit.of(training).solution()
-
-    def unexplained(self, training: Training) -> float:
-        """The rms of the forces that this mean function leaves, over the rms of the forces."""
-        gradient = np.asarray(self.evaluate(training.batch).gradient)
-        square = float(np.sum(training.forces**2))
-        return float(np.sqrt(np.sum((training.forces + gradient) ** 2) / max(square, 1e-12)))
-
-
-class _Fit(NamedTuple):
-    """The least-squares problem of `SecondMoment.fitted_to`."""
-
-    training: Training
-    elements: Ints
-    cutoff: float
-    pairs: Pairs
-    start: Floats  # (Z, Z, 5)
-
-    @classmethod
-    def of(cls, training: Training) -> _Fit:
+        """The parameters that agree best with structures that all have forces."""
         batch, elements = training.batch, np.unique(training.batch.numbers)
-        scale = _THERMAL * usual_bond(batch, find_pairs(batch, _LONGEST))
-        start = _universal(elements, scale)
+        start = _universal(elements, _THERMAL * usual_bond(batch, find_pairs(batch, _LONGEST)))
         cutoff = min(_RANGE * float(np.exp(start[..., 4].max())), _LONGEST)
-        return cls(training, elements, cutoff, find_pairs(batch, cutoff), start)
+        rows, columns = pairs_of_elements(elements)
+        names = [chemical_symbols[z] for z in elements]
 
-    @property
-    def _upper(self) -> tuple[Ints, Ints]:
-        rows, columns = np.triu_indices(len(self.elements))
-        return rows, columns
-
-    def model(self, x: Floats) -> SecondMoment:
-        values = np.exp(x.reshape(-1, 5))
-        rows, columns = self._upper
-        names = [chemical_symbols[z] for z in self.elements]
-        pairs = [
-            (names[a], names[b], *one.tolist())
-            for a, b, one in zip(rows, columns, values, strict=True)
-        ]
-        return SecondMoment(tuple(pairs), self.cutoff)
-
-    def residuals(self, x: Floats) -> Floats:
-        batch, training = self.training.batch, self.training
-        values = self.model(x).evaluate(batch, self.pairs)
-        sizes, rms = batch.sizes, float(np.sqrt(np.mean(training.forces**2)))
-        counts = np.stack(
-            [np.add.reduceat(batch.numbers == z, batch.offsets[:-1]) for z in self.elements], axis=1
-        )
-        shares, energy = counts / sizes[:, None], values.totals(batch) / sizes
-        rest = training.energy / sizes - energy
-        rest -= shares @ np.linalg.lstsq(shares, rest, rcond=1e-10)[0]
-        cohesive = shares @ BOND_ENERGY[self.elements]
-        forces = (training.forces + np.asarray(values.gradient)).ravel()
-        prior = (x - self.start[self._upper].ravel()) / np.tile(_WIDTHS, len(self._upper[0]))
-        return np.concatenate(
-            [
-                forces / (_FORCE_UNIT * max(rms, 1e-3) * np.sqrt(forces.size)),
-                rest / (_ENERGY_UNIT * max(rms, 1e-3) * np.sqrt(rest.size)),
-                (energy + cohesive) / (_COHESION_UNIT * cohesive * np.sqrt(rest.size)),
-                prior / _SPREAD,
+        def model(x: Floats) -> SecondMoment:
+            pairs = [
+                (names[a], names[b], *one.tolist())
+                for a, b, one in zip(rows, columns, np.exp(x.reshape(-1, 5)), strict=True)
             ]
-        )
+            return cls(tuple(pairs), cutoff)
 
-    def solution(self) -> SecondMoment:
-        start = self.start[self._upper].ravel()
-        return self.model(least_squares(self.residuals, start, max_nfev=_CALLS).x)
+        widths = np.tile(_WIDTHS, len(rows))
+        first = start[rows, columns].ravel()
+        fit = ParameterFit(training, find_pairs(batch, cutoff), first, widths, model)
+        return model(fit.solution())
