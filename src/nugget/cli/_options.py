@@ -118,6 +118,12 @@ Settings = Annotated[
     list[str] | None,
     _run("--set", metavar="KEY=VALUE", help="Any other setting, as search.initial=8; repeatable."),
 ]
+EngineSettings = Annotated[
+    list[str] | None,
+    _run(
+        "--set", metavar="KEY=VALUE", help="Setting of the engine, as engine.charge=1; repeatable."
+    ),
+]
 Workers = Annotated[
     int | None, _run("--workers", "-j", min=1, help="Parallel searches. Default: one per core.")
 ]
