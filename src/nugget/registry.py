@@ -1,8 +1,9 @@
 """Parts by name: descriptors, kernels, inducing rules, uncertainties, priors and so on.
 
-A part is one class in one file of its room, marked with `@registered(kind)`. Other packages offer
-theirs as entry points (`GROUPS` names the groups). Both are found on first use; nothing is imported
-before that. Engines are factories of ASE calculators: `nugget.engines` lists them.
+A part is a class marked with `@registered(kind)`, in any module of the package for its kind. Other
+installed packages offer parts as entry points (`GROUPS` names the groups). Both are imported on
+first use. Engines are factories of ASE calculators and have a list of their own in
+`nugget.engines`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any, TypeVar
 
 from nugget.errors import NuggetError
 
-# Where the built-in parts of each kind live: a module, or a package whose modules are all imported.
-ROOMS: dict[str, str] = {
+# The module of the built-in parts of each kind, or a package whose modules are all imported.
+HOMES: dict[str, str] = {
     "descriptor": "nugget.descriptors",
     "kernel": "nugget.gp.kernels",
     "inducing": "nugget.gp.inducing",
@@ -46,13 +47,13 @@ GROUPS: dict[str, str] = {
 Part = TypeVar("Part", bound=type[Any])
 
 
-_registered: dict[str, dict[str, type[Any]]] = {kind: {} for kind in ROOMS}
+_registered: dict[str, dict[str, type[Any]]] = {kind: {} for kind in HOMES}
 
 
 def registered(kind: str) -> Callable[[Part], Part]:
-    """Class decorator: the class can be named in settings and model files.
+    """Class decorator for a part that settings and model files can name.
 
-    Its name there is the attribute `name`, or the class's own name.
+    Its name is the class attribute `name`, or else the name of the class.
     """
 
     def add(part: Part) -> Part:
@@ -69,16 +70,16 @@ def registered(kind: str) -> Callable[[Part], Part]:
 
 
 def part_name(part: type[Any]) -> str:
-    """The name by which settings and model files call a part."""
+    """The name of a part in settings and model files."""
     name = vars(part).get("name")
     return name if isinstance(name, str) else part.__name__
 
 
 @cache
 def _built_in(kind: str) -> Mapping[str, type[Any]]:
-    room = import_module(ROOMS[kind])
-    for module in pkgutil.iter_modules(getattr(room, "__path__", ())):
-        import_module(f"{room.__name__}.{module.name}")
+    home = import_module(HOMES[kind])
+    for module in pkgutil.iter_modules(getattr(home, "__path__", ())):
+        import_module(f"{home.__name__}.{module.name}")
     return _registered[kind]
 
 
@@ -88,15 +89,15 @@ def _outside(kind: str) -> Mapping[str, Any]:
 
 
 def names(kind: str) -> list[str]:
-    """All names of a kind: the built-in ones, then those of other packages."""
+    """All names of a kind, the built-in ones first."""
     return [*_built_in(kind), *(name for name in _outside(kind) if name not in _built_in(kind))]
 
 
 def find(kind: str, name: str) -> Any:
-    """The class (or factory) of that name; an error suggests the nearest one."""
-    known = _built_in(kind)
-    if name in known:
-        return known[name]
+    """The class or factory with this name; the error suggests a similar name."""
+    built_in = _built_in(kind)
+    if name in built_in:
+        return built_in[name]
     if name in _outside(kind):
         return _outside(kind)[name].load()
     near = difflib.get_close_matches(name, names(kind), n=1, cutoff=0.5)
@@ -105,7 +106,7 @@ def find(kind: str, name: str) -> Any:
 
 
 def make(kind: str, name: str, /, **options: Any) -> Any:
-    """A part by name; options that it does not take are named."""
+    """A part by name; the error names options that it does not take."""
     factory = find(kind, name)
     try:
         inspect.signature(factory).bind(**options)
@@ -115,12 +116,12 @@ def make(kind: str, name: str, /, **options: Any) -> Any:
 
 
 def taken(factory: Callable[..., Any]) -> str:
-    """The options of a part, for messages."""
+    """The names of a part's options, for messages."""
     return ", ".join(inspect.signature(factory).parameters) or "no options"
 
 
 def settings_of(kind: str, part: Any) -> dict[str, Any]:
-    """The name and the plain settings of a part (a dataclass), as model files keep them."""
+    """The name and the fields of a part (a dataclass) as plain data, for model files."""
     name = part_name(type(part))
     try:
         same = find(kind, name) is type(part)
@@ -128,15 +129,15 @@ def settings_of(kind: str, part: Any) -> dict[str, Any]:
         same = False
     if not same:
         raise NuggetError(
-            f"The {kind} {type(part).__name__} cannot be saved: mark it with "
-            f"@registered({kind!r}), or offer it as an entry point of `{GROUPS[kind]}`."
+            f"The {kind} {type(part).__name__} cannot be saved: mark the class with "
+            f"@registered({kind!r}), or offer it as an entry point of the group `{GROUPS[kind]}`."
         )
     plain = {f.name: _plain(kind, getattr(part, f.name)) for f in fields(part) if f.init}
     return {"name": name, **plain}
 
 
 def _plain(kind: str, value: Any) -> Any:
-    """A setting as plain data: parts within a part become their settings."""
+    """A field as plain data; parts within a part become their settings."""
     if isinstance(value, tuple) and value and all(is_dataclass(item) for item in value):
         return [settings_of(kind, item) for item in value]
     return settings_of(kind, value) if is_dataclass(value) else value

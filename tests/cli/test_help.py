@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from nugget.cli._console import engine_options, flowing, setting, typed
@@ -27,6 +28,25 @@ def test_paragraphs_flow_and_brackets_survive(monkeypatch):
     shown = CliRunner().invoke(app, ["engines", "--help"]).output
     assert "whose section [engine] it uses" in " ".join(shown.split())
     assert flowing("One\ntwo.\n\n    a\n    b") == "One two.\n\n    a\n    b"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "text"),
+    [
+        ("md", "--seed", "of the run"),
+        ("lammps", "--seed", "of the run"),
+        ("search", "--seed", "search"),
+        *((name, "--set", "Setting of the engine") for name in ("md", "neb", "saddle", "relax")),
+        ("search", "--set", "Any other setting"),
+    ],
+)
+def test_options_with_one_name_describe_what_they_do_in_this_command(command, option, text):
+    help_of = {
+        name: parameter.help
+        for parameter in typer.main.get_command(app).commands[command].params
+        for name in parameter.opts
+    }
+    assert text in help_of[option]
 
 
 def test_values_as_users_type_them():

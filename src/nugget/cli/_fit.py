@@ -184,9 +184,14 @@ def estimate_fit(size: FitSize, gflops: float = 20.0) -> Estimate:
 
 
 def measure(
-    potential: Potential, data: TrainingData, forces: bool, stream: bool = False
-) -> FitSize:
-    """The size of a fit, from a sample of the structures."""
+    potential: Potential, data: TrainingData, forces: bool, stream: bool = False,
+    most_points: bool = False,
+) -> FitSize:  # fmt: skip
+    """The size of a fit, from a sample of the structures.
+
+    With `most_points` the number of inducing points is the limit of their rule, which takes no
+    selection on the sample.
+    """
     batch = data.batch
     n = len(batch.positions)
     step = max(n // _SAMPLE, 1)
@@ -195,9 +200,11 @@ def measure(
     share = len(env.values) / n
     rule = potential.inducing
     if isinstance(rule, PivotedCholesky):
-        rng = np.random.default_rng(0)
-        sampled = len(rule.select(environment_points(env), potential.kernel, rng))
-        m = min(int(sampled * (1.0 / share) ** _GROWTH), rule.max_points or n, n)
+        m = min(rule.max_points or n, n)
+        if not most_points:
+            rng = np.random.default_rng(0)
+            sampled = len(rule.select(environment_points(env), potential.kernel, rng))
+            m = min(int(sampled * (1.0 / share) ** _GROWTH), m)
     else:
         m = min(int(getattr(rule, "n_points", n)), n)
     pairs, labels = int(len(env.pairs.i) / share), len(batch) + (3 * n if forces else 0)
@@ -291,9 +298,13 @@ def warn_if_few(images: list[Atoms]) -> None:
 
 def announce(potential: Potential, data: TrainingData, anyway: bool, stream: bool = False) -> None:
     """Print the cost of a large fit; refuse one that exceeds the memory."""
-    with_forces = bool(data.training.has_forces.any())
+    with_forces, gflops = bool(data.training.has_forces.any()), speed()
+    most = estimate_fit(measure(potential, data, with_forces, stream, most_points=True), gflops)
+    memory = available_memory()
+    if most.bytes <= min(memory, _LARGE) and most.seconds <= _LONG:
+        return
     size = measure(potential, data, with_forces, stream)
-    cost, memory = estimate_fit(size, speed()), available_memory()
+    cost = estimate_fit(size, gflops)
     what = (
         f"{size.labels} labels with about {size.points} inducing points need about "
         f"{cost.bytes / 1e9:.2g} GB and {duration(cost.seconds)}"

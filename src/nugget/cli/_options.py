@@ -80,7 +80,8 @@ Engine = Annotated[
     _run("--engine", "-e", help="A name of `nugget engines` or module:factory. Default: gfn1-xtb."),
 ]
 Budget = Annotated[int | None, _run(min=1, help="Evaluations per search. Default: 150.")]
-Seed = Annotated[int | None, _run(help="The (first) seed; it determines the search. Default: 0.")]
+Seed = Annotated[int | None, _run(help="Seed of the (first) search. Default: 0.")]
+RunSeed = Annotated[int | None, _run(help="Seed of all random numbers of the run. Default: 0.")]
 InFlight = Annotated[int | None, _run(help="Simultaneous evaluations. Default: 1.")]
 Reference = Annotated[str | None, _run(metavar="FILE", help="Stop when this structure is found.")]
 Start = Annotated[str | None, _run(metavar="FILE", help="Structures to evaluate first.")]
@@ -116,6 +117,12 @@ MeanOption = Annotated[
 Settings = Annotated[
     list[str] | None,
     _run("--set", metavar="KEY=VALUE", help="Any other setting, as search.initial=8; repeatable."),
+]
+EngineSettings = Annotated[
+    list[str] | None,
+    _run(
+        "--set", metavar="KEY=VALUE", help="Setting of the engine, as engine.charge=1; repeatable."
+    ),
 ]
 Workers = Annotated[
     int | None, _run("--workers", "-j", min=1, help="Parallel searches. Default: one per core.")

@@ -21,15 +21,15 @@ def lammps(
         None, "--input", help="Run this input script, in the current directory.", metavar="SCRIPT"
     ),
     resume: Path | None = Option(None, help="Continue a run of this command.", metavar="DIR"),
-    temperature: float | None = Option(None, min=0.0, help="K. Default: 300."),
-    pressure: float | None = Option(None, help="GPa, with npt. Default: 0."),
+    temperature: float | None = Option(None, min=0.0, help="Temperature, K. Default: 300."),
+    pressure: float | None = Option(None, help="Pressure, GPa, with npt. Default: 0."),
     steps: int | None = Option(None, min=0, help="Number of time steps. Default: 1000."),
     dt: float | None = Option(None, help="Time step, fs. Default: 2."),
     ensemble: Literal["nve", "nvt", "npt"] | None = Option(None, help="Default: nvt."),
     every: int | None = Option(
         None, min=1, help="Steps between frames with values of single atoms. Default: 20."
     ),
-    skin: float | None = Option(None, help="Of the neighbour list, Å. Default: 0.5."),
+    skin: float | None = Option(None, help="Skin of the neighbour list, Å. Default: 0.5."),
     halt_above: float | None = Option(
         None, help="Halt where σ of the energy is larger, eV/atom. Default: never."
     ),
@@ -42,7 +42,7 @@ def lammps(
     species: str | None = Option(
         None, help="Elements of the atom types of SCRIPT: Cu,Au. Default: by their masses."
     ),
-    seed: opt.Seed = None,
+    seed: opt.RunSeed = None,
     write_only: bool = Option(False, "--write", help="Write the files to DIR, and do not run."),
     trust: opt.Trust = False,
     json: opt.Json = False,

@@ -36,13 +36,13 @@ def md(
     out: opt.Out = None,
     resume: opt.Resume = None,
     engine: opt.Engine = None,
-    temperature: float | None = Option(None, min=0.0, help="K. Default: 300."),
+    temperature: float | None = Option(None, min=0.0, help="Temperature, K. Default: 300."),
     replica: list[float] | None = Option(
         None,
         help="Temperature of another replica with the same model, K; repeatable.",
         metavar="TEMPERATURE",
     ),
-    pressure: float | None = Option(None, help="GPa, with npt. Default: 0."),
+    pressure: float | None = Option(None, help="Pressure, GPa, with npt. Default: 0."),
     steps: int | None = Option(None, min=1, help="Number of time steps. Default: 1000."),
     dt: float | None = Option(None, help="Time step, fs. Default: 2."),
     ensemble: Literal["nve", "nvt", "npt"] | None = Option(None, help="Default: nvt (Langevin)."),
@@ -64,8 +64,8 @@ def md(
     stop_above: float | None = Option(
         None, help="σ above which the run stops, eV/atom. Default: none."
     ),
-    seed: opt.Seed = None,
-    settings: opt.Settings = None,
+    seed: opt.RunSeed = None,
+    settings: opt.EngineSettings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:

@@ -20,14 +20,14 @@ def neb(
     out: opt.Out = None,
     resume: opt.Resume = None,
     engine: opt.Engine = None,
-    images: int | None = Option(None, min=3, help="Images with both ends. Default: 9."),
+    images: int | None = Option(None, min=3, help="Images, including both ends. Default: 9."),
     fmax: float | None = Option(
         None, help="Largest force of the engine at the saddle, eV/Å. Default: 0.05."
     ),
     max_force_error: float | None = Option(
         None, help="Largest σ of a force on the path, eV/Å. Default: 0.1."
     ),
-    max_calls: int | None = Option(None, min=3, help="Evaluations. Default: 100."),
+    max_calls: int | None = Option(None, min=3, help="Most calls of the engine. Default: 100."),
     vibrations: bool = Option(
         False, "--vibrations", help="Count the imaginary modes of the model at the saddle."
     ),
@@ -35,7 +35,7 @@ def neb(
         None, help="Preset of the model. Default: balanced."
     ),
     mean: opt.Mean = None,
-    settings: opt.Settings = None,
+    settings: opt.EngineSettings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:

@@ -51,7 +51,7 @@ def saddle(
     ),
     temperature: float | None = Option(None, help="Of the rates of --explore, K. Default: 300."),
     seed: int | None = Option(None, min=0, help="Of --explore. Default: 0."),
-    settings: opt.Settings = None,
+    settings: opt.EngineSettings = None,
     trust: opt.Trust = False,
     json: opt.Json = False,
 ) -> None:

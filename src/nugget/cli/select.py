@@ -119,7 +119,7 @@ def select(
             chosen.append(atoms)
         write_images(output, chosen)
     if plot is not None:
-        from nugget.report.selection_figure import selection_figure
+        from nugget.report.figures import selection_figure
 
         selection_figure(selection, worth).savefig(plot, dpi=150)
     if json:

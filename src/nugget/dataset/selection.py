@@ -1,19 +1,19 @@
-"""Choice of the structures whose labels teach a potential most.
+"""Selection of the structures whose labels improve a potential most.
 
-The weights of the inducing points have a posterior covariance that depends on the positions of
-the labelled structures, not on their labels. What a label would teach is therefore known before
-it is calculated. In coordinates in which the prior covariance is the identity, a structure s has
-the rows B_s = Σ^{-1/2}A_sU⁻¹ (its energy, and its force components if the engine gives them),
-the covariance is P = (I + ΣBᵀB)⁻¹ over all labelled structures, and the mean variance of the
-predictions of the pool is tr(GP), where G is the mean of the outer products of their rows.
-A label of s lowers it by
+The posterior covariance of the weights depends on the positions of the labelled structures, not on
+their labels, so the effect of a label can be computed before the label is calculated. In
+coordinates in which the prior covariance is the identity, a structure s has the rows
+B_s = Σ^{-1/2}A_sU⁻¹ (its energy, and its force components if the engine gives them). The covariance
+is P = (I + ΣBᵀB)⁻¹ with a sum over all labelled structures, and the mean variance of the
+predictions for the pool is tr(GP), where G is the mean of the outer products of their rows. A label
+of s lowers it by
 
     tr[(I + B_s P B_sᵀ)⁻¹ B_s P G P B_sᵀ].
 
-`reduce_variance` takes the structure with the largest reduction, updates P exactly, and goes on,
-so that each choice takes all earlier ones into account. Labels with forces have many rows; their
-reductions are evaluated for the structures whose energies alone would teach most.
-`pivoted` and `farthest` are the usual alternatives, on the same coordinates.
+`reduce_variance` repeatedly selects the structure with the largest reduction and updates P, so that
+each choice takes all earlier ones into account. Labels with forces have many rows; their reductions
+are evaluated only for structures whose energies alone would reduce the variance most. `pivoted` and
+`farthest` are two common alternatives in the same coordinates.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ POINTS = 600
 # whole pool. Larger pools are thinned out evenly.
 _ENVIRONMENTS, _FORCE_ROWS = 20_000, 12_000
 
-# P and M are made again when the variance has fallen to this share.
+# P and M are recomputed when the variance has fallen to this share, because updates lose digits.
 _DIGITS = 1e-2
 
 # Structures whose labels, forces included, are compared with one another for each choice.
 SHORTLIST = 32
 
-# A further label is worth its price if it lowers the expected error by this share.
+# A label is worthwhile if it reduces the expected error by at least this share.
 WORTH = 0.005
 
 
@@ -72,7 +72,7 @@ class Choice:
 
     @property
     def relative(self) -> float:
-        """Share by which the expected error falls."""
+        """Share by which the expected error is reduced."""
         return 1.0 - self.after / self.before if self.before > 0 else 0.0
 
 
@@ -92,12 +92,12 @@ class Selection:
         return [choice.index for choice in self.choices]
 
     def worthwhile(self, worth: float = WORTH) -> int:
-        """How many choices to label: the following ones lower the expected error by less each.
+        """The number of choices up to the last one that reduces the expected error by `worth`.
 
-        A single small step between large ones does not end the list.
+        Smaller reductions between larger ones therefore do not end the list.
         """
-        falls = [k for k, choice in enumerate(self.choices, 1) if choice.relative >= worth]
-        return max(falls, default=0)
+        numbers = [k for k, choice in enumerate(self.choices, 1) if choice.relative >= worth]
+        return max(numbers, default=0)
 
     def to_dict(self, worth: float = WORTH) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -125,8 +125,8 @@ UNITS: dict[By, str] = {"energy": "eV/atom", "forces": "eV/Å", "atoms": "eV"}
 class Posterior:
     """The covariance P (r, r) of the whitened weights, M = P G P, and scores of single labels.
 
-    P = R⁻¹R⁻ᵀ, where R grows by QR and stays accurate. P, M and the scores are updated by
-    differences, and made again from R when these have consumed some digits.
+    P = R⁻¹R⁻ᵀ, where R is updated by QR and stays accurate. P, M and the scores are updated by
+    subtraction, which loses digits, and recomputed from R from time to time.
     """
 
     def __init__(self, factor: Floats, targets: Floats, labels: Floats) -> None:
@@ -146,16 +146,16 @@ class Posterior:
 
     @property
     def scores(self) -> Floats:
-        """By how much each of the single labels would lower tr(GP), (n,)."""
+        """Reductions of tr(GP) by each of the single labels (n,)."""
         return self._shared / (1.0 + self._own)
 
     def reduction(self, rows: Floats) -> float:
-        """By how much labels with these rows (p, r), in units of their noise, lower tr(GP)."""
+        """Reduction of tr(GP) by labels with these rows (p, r), in units of their noise."""
         inner = np.eye(len(rows)) + rows @ self.covariance @ rows.T
         return float(np.trace(np.linalg.solve(inner, rows @ self.products @ rows.T)))
 
     def learn(self, rows: Floats) -> float:
-        """Take labels with these rows into account; by how much tr(GP) fell."""
+        """Add labels with these rows; returns the reduction of tr(GP)."""
         before = self.variance
         self.factor = grown_factor(self.factor, rows)
         gain, left = rows @ self.covariance, rows @ self.products  # (p, r)
@@ -175,7 +175,7 @@ class Posterior:
 
 
 def grown_factor(factor: Floats, rows: Floats) -> Floats:
-    """R of further labels, RᵀR = R₀ᵀR₀ + BᵀB."""
+    """R after further labels with rows B: RᵀR = R₀ᵀR₀ + BᵀB."""
     empty = np.zeros((len(factor), 0)), np.zeros((len(rows), 0))
     return stacked_qr(factor, empty[0], rows, empty[1])[0]
 
@@ -200,8 +200,8 @@ def reduce_variance(
         best = int(np.argmax(scores))
         if shortlist > 1:
             top = np.argsort(-scores, kind="stable")[: min(shortlist, int(free.sum()))]
-            falls = [posterior.reduction(rows(int(s))) / price[s] for s in top]
-            best = int(top[int(np.argmax(falls))])
+            reductions = [posterior.reduction(rows(int(s))) / price[s] for s in top]
+            best = int(top[int(np.argmax(reductions))])
         free[best] = False
         yield best, posterior.learn(rows(best))
 
@@ -209,30 +209,30 @@ def reduce_variance(
 def pivoted(
     rows: Floats, covariance: Floats, allowed: Ints, count: int, price: Floats
 ) -> list[int]:
-    """Pivoted Cholesky: the largest variance that is left, one structure after the other.
+    """Pivoted Cholesky: repeatedly the structure with the largest remaining variance.
 
     `rows` (n, r) are those of the energies per atom.
     """
-    left = np.einsum("sr,sr->s", rows @ covariance, rows)
+    variance = np.einsum("sr,sr->s", rows @ covariance, rows)
     factor = np.zeros((0, len(rows)))
     free = np.zeros(len(rows), dtype=bool)
     free[allowed] = True
     chosen: list[int] = []
     for _ in range(min(count, len(allowed))):
-        s = int(np.argmax(np.where(free, left / price, -np.inf)))
+        s = int(np.argmax(np.where(free, variance / price, -np.inf)))
         free[s] = False
         chosen.append(s)
-        if left[s] > 0:
+        if variance[s] > 0:
             column = rows @ (covariance @ rows[s]) - factor[:, s] @ factor
-            factor = np.concatenate([factor, column[None] / np.sqrt(left[s])])
-            left = left - factor[-1] ** 2
+            factor = np.concatenate([factor, column[None] / np.sqrt(variance[s])])
+            variance = variance - factor[-1] ** 2
     return chosen
 
 
 def farthest(features: Floats, known: Floats, allowed: Ints, count: int) -> list[int]:
-    """Farthest-point choice: the largest distance to all that are `known` or chosen already.
+    """Farthest-point sampling: the structure farthest from all `known` and chosen ones.
 
-    Without known features the first structure is the one nearest to the middle of the pool.
+    Without known features, the first one is nearest to the mean of the pool.
     """
     if len(known):
         distance = np.min(
@@ -369,13 +369,13 @@ def select(
     """Choose `count` structures of the pool to label.
 
     `potential` gives descriptor, kernel, noise levels and, if it is fitted, its training set;
-    without one, the preset `balanced` is adjusted to the pool. `by` says whose variance counts:
-    energies per atom of the pool's structures, their force components, or energies of their
-    atoms. `forces` says whether forces of labels count as known; by default they do if `by` is
-    "forces". For energies of gold clusters, choices were better without them. With the cost
-    "atoms", the reduction per atom decides. `learned` are structures that are labelled already,
-    or will be, whatever is chosen here. They, the training set, and structures that `allowed`
-    excludes are not chosen.
+    without one, the preset `balanced` is fitted to the pool's length scale. `by` selects the
+    variance that is reduced: of the energies per atom of the pool's structures, of their force
+    components, or of the energies of their atoms. `forces` says whether labels contain forces; by
+    default they do if `by` is "forces". For energies of gold clusters, choices were better without
+    them. With the cost "atoms", the reduction per atom decides. `learned` are structures that have
+    a label already or will get one anyway. Neither they nor the training set nor structures that
+    `allowed` excludes are chosen.
     """
     if count < 1:
         raise NuggetError(f"The number of structures to choose is {count}; choose at least 1.")
@@ -414,7 +414,7 @@ def select(
 def learn_in_order(
     posterior: Posterior, rows: Callable[[int], Floats], order: Sequence[int]
 ) -> Iterator[tuple[int, float]]:
-    """What labels in a given order do to the variance."""
+    """The reduction of the variance by each label, in the given order."""
     for s in order:
         yield s, posterior.learn(rows(s))
 

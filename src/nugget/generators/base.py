@@ -64,8 +64,9 @@ class Generator(Protocol):
 
 def suits(generator: Generator, system: System) -> bool:
     """Whether a generator supports this system and its kind (atoms, molecules, cells)."""
-    sorts = ("variable_cell", "whole_molecules")
-    if any(getattr(generator, one, False) != getattr(system, one) for one in sorts):
+    if getattr(generator, "variable_cell", False) != system.variable_cell:
+        return False
+    if getattr(generator, "whole_molecules", False) != system.whole_molecules:
         return False
     return generator.suits(system)
 

@@ -68,9 +68,26 @@ def entry_point(function: Any, *arguments: Any) -> Callable[..., Any]:
     """
     if not hasattr(function, "overloads"):  # NUMBA_DISABLE_JIT=1
         return cast(Callable[..., Any], function)
-    types = tuple(numba.typeof(argument) for argument in arguments)
-    function.compile(types)
-    return cast(Callable[..., Any], function.overloads[types].entry_point)
+    key = function, _type_key(arguments)
+    if key not in _entry_points:
+        types = tuple(numba.typeof(argument) for argument in arguments)
+        function.compile(types)
+        _entry_points[key] = function.overloads[types].entry_point
+    return _entry_points[key]
+
+
+_entry_points: dict[Any, Callable[..., Any]] = {}
+
+
+def _type_key(value: Any) -> Any:
+    """Everything that Numba's type of a value depends on; `numba.typeof` takes milliseconds."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        layout = flags.c_contiguous, flags.f_contiguous, flags.aligned, flags.writeable
+        return value.dtype.str, value.ndim, layout
+    if isinstance(value, tuple):
+        return type(value), *map(_type_key, value)
+    return type(value)
 
 
 class _Cache(FunctionCache):

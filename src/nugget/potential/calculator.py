@@ -14,10 +14,10 @@ from nugget.numerics.arrays import Floats
 from nugget.potential.domain import DomainValues
 from nugget.potential.evaluate import MEAN, value_and_grad
 from nugget.potential.fitted import Fitted
-from nugget.potential.prediction import voigt_stress
 from nugget.potential.surface import Surface
 from nugget.structures.batch import Batch, as_batch
 from nugget.structures.io import PER_ATOM, PER_STRUCTURE
+from nugget.structures.labels import voigt
 from nugget.structures.neighbours import Verlet
 
 UNCERTAINTIES = (*PER_STRUCTURE, *PER_ATOM)
@@ -187,7 +187,7 @@ class NuggetCalculator(_Calculator):
         results: dict[str, Any] = {
             "energy": float(values.energy[0]),
             "forces": -values.gradients[0],
-            **_stress(values.strains[0], batch),
+            **_stress(values.strains[0, 0], batch),
         }
         if values.rows is not None:
             results["energies"] = values.local_energies()
@@ -239,7 +239,7 @@ class LCBCalculator(_Calculator):
             "forces": -values.gradient,
             "energy_uncertainty": float(values.std[0]),
             **domain_results(domain),
-            **_stress(values.strain, batch),
+            **_stress(values.strain[0], batch),
         }
 
 
@@ -251,7 +251,8 @@ def domain_results(domain: DomainValues | None) -> dict[str, Any]:
 
 
 def _stress(strain: Floats, batch: Batch) -> dict[str, Floats]:
-    """Stress in Voigt order, if the cell has a volume."""
-    if not batch.cells.any() or abs(np.linalg.det(batch.cells[0])) < 1e-9:
+    """Stress of one structure in Voigt order, if the cell has a volume."""
+    if not batch.cells.any():
         return {}
-    return {"stress": voigt_stress(strain, batch)[0]}
+    volume = abs(np.linalg.det(batch.cells[0]))
+    return {} if volume < 1e-9 else {"stress": voigt(strain) / volume}

@@ -328,8 +328,10 @@ def _std_alone(state: FittedState, env: Environments, rows: KernelRows) -> Float
 def _add_mean_function(
     values: MeanValues, coefficients: Floats, gradients: Floats, strains: Floats
 ) -> None:
-    for r in np.flatnonzero(coefficients[:, 0]):
+    for r, factor in enumerate(coefficients[:, 0].tolist()):
+        if factor == 0.0:
+            continue
         if values.gradient is not None:
-            gradients[r] += coefficients[r, 0] * values.gradient
+            gradients[r] += values.gradient if factor == 1.0 else factor * values.gradient
         if values.strain is not None:
-            strains[r] += coefficients[r, 0] * values.strain
+            strains[r] += values.strain if factor == 1.0 else factor * values.strain

@@ -348,15 +348,9 @@ class Potential(Shown):
         if stress or stress_uncertainty:
             need_volume(batch)
         want = Outputs(
-            forces=forces,
-            uncertainty=uncertainty,
-            uncertainty_gradient=uncertainty_gradient,
-            energies=energies,
-            stress=stress,
-            energies_uncertainty=energies_uncertainty,
-            forces_uncertainty=forces_uncertainty,
-            stress_uncertainty=stress_uncertainty,
-        )
+            forces, uncertainty, uncertainty_gradient, energies, stress,
+            energies_uncertainty, forces_uncertainty, stress_uncertainty,
+        )  # fmt: skip
         if stress_uncertainty:
             self._check_stress_levels()
         state = self.fitted

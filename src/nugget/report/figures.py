@@ -1,4 +1,4 @@
-"""Matplotlib figures: calibration, parity, learning curves, success of campaigns, hulls, paths."""
+"""Matplotlib figures: calibration, parity, learning curves, campaigns, hulls, paths, selections."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from matplotlib.ticker import (
 
 from nugget.calibration import calibration_curve, calibration_error, sigma_bins
 from nugget.campaign.statistics import Group
+from nugget.dataset.selection import UNITS, WORTH, Selection
 from nugget.errors import NuggetError
 from nugget.onthefly.reaction_path import NEBResult
 from nugget.report.style import COLUMN, MARKERS, PAGE, Theme, drawing, finish
@@ -418,3 +419,21 @@ def draw_path(result: NEBResult, path: Path) -> None:
         finish(figure)
         with replacing(path) as partial:
             figure.savefig(partial, dpi=200, format="png")
+
+
+def selection_figure(selection: Selection, worth: float = WORTH, dark: bool = False) -> Figure:
+    """Expected σ of the pool after each label; a line marks where more are not worthwhile."""
+    with drawing(dark) as theme:
+        figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
+        axes = figure.subplots()
+        labels = range(1, len(selection.choices) + 1)
+        values = [choice.after for choice in selection.choices]
+        axes.plot(labels, values, color=theme.colour(0), marker="o", ms=2.5, lw=1.2)
+        enough = selection.worthwhile(worth)
+        if 0 < enough < len(values):
+            axes.axvline(enough, color=theme.soft, lw=0.8, ls="--")
+        axes.set_yscale("log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        unit = UNITS[selection.by]
+        axes.set(xlabel="labels", ylabel=f"expected σ of the pool ({unit})")
+        return finish(figure)

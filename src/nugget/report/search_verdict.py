@@ -83,17 +83,17 @@ class SearchFacts:
         lowest = Lowest(goal, COUNT)
         lowest.add(records)
         problem = make_system(config.system, directory)
-        sure = None
+        confidence = None
         if problem.counts_rediscoveries:
             try:
                 learned = read_knowledge(config, problem, directory).learned
             except NuggetError:  # the structures of --learn are missing
                 learned = ()
-            sure = RediscoveryCounter.of(records, learned).confidence()
+            confidence = RediscoveryCounter.of(records, learned).confidence()
+        low = lowest.chosen(records, steps, relaxed_ends(directory))
         return cls.of(
-            directory, config, goal, records, steps,
-            lowest.chosen(records, steps, relaxed_ends(directory)), sure, state, reader.checks(),
-        )  # fmt: skip
+            directory, config, goal, records, steps, low, confidence, state, reader.checks()
+        )
 
     @classmethod
     def of(
@@ -239,44 +239,48 @@ def _when_badge(facts: SearchFacts) -> list[Badge]:
 
 
 def _confidence_sentence(facts: SearchFacts) -> str:
-    sure = facts.confidence
-    if sure is None:
+    confidence = facts.confidence
+    if confidence is None:
         assert facts.best is not None
         images = [record.atoms for record in facts.records if record.ok]
-        met = facts.goal.count([facts.best.atoms], images)
-        return f"{counted(met, 'evaluation')} reached it; a probability is not estimated here."
-    if sure.probability is None:
+        times = facts.goal.count([facts.best.atoms], images)
+        return f"{counted(times, 'evaluation')} reached it; a probability is not estimated here."
+    if confidence.probability is None:
         return "Confidence is low, because no independent candidate reached it again."
-    reached = counted(sure.met, "independent candidate")
-    word = _word(sure)
+    reached = counted(confidence.met, "independent candidate")
+    word = _confidence_word(confidence)
     if word == "high":
-        return f"Confidence is high ({likely(sure.probability)}): {reached} reached it."
-    why = f"only {reached} reached it" if not sure.lower else (
-        f"{reached} reached it, but {counted(sure.lower, 'structure')} with lower predicted "
+        return f"Confidence is high ({likely(confidence.probability)}): {reached} reached it."
+    why = f"only {reached} reached it" if not confidence.lower else (
+        f"{reached} reached it, but {counted(confidence.lower, 'structure')} with lower predicted "
         "energies were not evaluated"
     )  # fmt: skip
-    return f"Confidence is {word} ({sure.probability:.0%}): {why}."
+    return f"Confidence is {word} ({confidence.probability:.0%}): {why}."
 
 
-def _word(sure: Confidence) -> str:
-    if sure.probability is None or sure.probability < CONFIDENCE[1]:
+def _confidence_word(confidence: Confidence) -> str:
+    if confidence.probability is None or confidence.probability < CONFIDENCE[1]:
         return "low"
-    return "high" if sure.probability >= CONFIDENCE[0] else "moderate"
+    return "high" if confidence.probability >= CONFIDENCE[0] else "moderate"
 
 
 _WORD_LEVELS = {"high": Level.GOOD, "moderate": Level.WARNING, "low": Level.BAD}
 
 
 def _confidence_badge(facts: SearchFacts) -> list[Badge]:
-    sure = facts.confidence
-    if sure is None:
+    confidence = facts.confidence
+    if confidence is None:
         return []
-    value = "not rediscovered" if sure.probability is None else likely(sure.probability)
+    value = "not rediscovered" if confidence.probability is None else likely(confidence.probability)
     limits = (
         f"probability that the lowest is found; good from {CONFIDENCE[0]:.0%}, bad below "
         f"{CONFIDENCE[1]:.0%} or if it was never rediscovered"
     )
-    return [Badge("confidence", value, _WORD_LEVELS[_word(sure)], limits, _BADGE_SEARCH)]
+    return [
+        Badge(
+            "confidence", value, _WORD_LEVELS[_confidence_word(confidence)], limits, _BADGE_SEARCH
+        )
+    ]
 
 
 def _converged_sentence(best: Low) -> str:

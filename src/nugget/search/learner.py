@@ -124,8 +124,8 @@ class Learner:
         self._acquisition: Acquisition | None = None  # "auto" depends on the fitted model
         self._potential = make_potential(config.model, problem, search.seed, knowledge.directory)
         self.baseline = knowing(self._potential.prior)
-        self._rules = search.rules
-        self._bars = ErrorBars(search.calibrate, problem.several_sizes and not self._rules)
+        self._is_0_2 = search.rules == 0  # follows the rules of version 0.2
+        self._bars = ErrorBars(search.calibrate, problem.several_sizes and self._is_0_2)
         self._untrained: list[tuple[Record, float]] = []  # with the best value before each
         self.verdicts = 0  # applied by `amend`
         self.known, self._failed = self.goal.memory(), self.goal.memory()
@@ -140,7 +140,7 @@ class Learner:
             self.known.add(record.atoms, record.energy)
             self.goal = self.goal.informed(record.atoms, record.energy)
         labelled = [atoms for atoms in knowledge.labelled if has_value(self.baseline, atoms)]
-        self._training = TrainingSet(self.goal, not self._rules, labelled)
+        self._training = TrainingSet(self.goal, self._is_0_2, labelled)
         if labelled:
             self._fit()
 
@@ -260,12 +260,12 @@ class Learner:
         """Compare a prediction with the label that the model learns."""
         if record.ok and record.predicted is not None and record.std:
             energy = record.energy if energy is None else energy
-            bar = record.scale * record.std if self._rules else None
+            bar = None if self._is_0_2 else record.scale * record.std
             self._bars = self._bars.updated(record.predicted, record.std, energy, best, bar)
 
     def _displayed(self, atoms: Atoms, energy: float, std: float) -> float:
         """The factor that turns σ of a prediction into its error bar."""
-        if not self._rules:
+        if self._is_0_2:
             return self.bars.displayed(energy, std, self.best_energy)
         if not std > 0:
             return self.bars.scale
@@ -377,7 +377,7 @@ class Learner:
         pool, draws = list[Atoms](), list[str]()
         positions: Floats | None = None
         for k in range(1, ROUNDS + 1):
-            start = self.candidates(rng, parents if k % 2 else [])
+            start = self.candidates(rng, parents if k % 2 else [])  # every other round at random
             relaxed = self.relaxed(start, surface)
             draws += self._draws(relaxed)
             if k == 1 and walk_always(self.config):
@@ -409,8 +409,9 @@ class Learner:
     def candidates(self, rng: np.random.Generator, parents: list[Atoms]) -> list[Atoms]:
         """New structures; fewer than search.candidates where generators fail."""
         problem = self._informed_problem().required_first(self.under_way)
-        made = (self.mixer(rng, problem, parents) for _ in range(self.config.search.candidates))
-        return [atoms for atoms in made if not isinstance(atoms, Failure)]
+        number = self.config.search.candidates
+        generated = (self.mixer(rng, problem, parents) for _ in range(number))
+        return [atoms for atoms in generated if not isinstance(atoms, Failure)]
 
     def relaxed(
         self, images: list[Atoms], surface: Surface | FixedPrior, fitted: bool = True
@@ -427,7 +428,7 @@ class Learner:
 
     def _informed_problem(self) -> System:
         """The problem with volumes and distances estimated from the evaluations."""
-        if not (self._rules or self.problem.variable_cell):
+        if self._is_0_2 and not self.problem.variable_cell:
             return self.problem
         known = self.all_known
         if self._informed is None or self._informed[0] != len(known):
@@ -451,8 +452,8 @@ class Learner:
         """Relaxed candidates that count as draws for `stop`; none for crystals and molecules."""
         counted = {
             name
-            for name, made in self.mixer.generators.items()
-            if not (made.needs or getattr(made, "few_results", False))
+            for name, generator in self.mixer.generators.items()
+            if not (generator.needs or getattr(generator, "few_results", False))
         }
         images = [atoms for atoms in relaxed if atoms.info["generator"] in counted]
         if not images or not self.problem.counts_rediscoveries:
@@ -531,12 +532,12 @@ class Learner:
 
     def _first_random(self, rng: np.random.Generator) -> Proposal | None:
         """A random structure that is not known yet, relaxed on a pair well if that succeeds."""
-        reason = "nothing fitted"
+        reason = "all generated structures are known"
         problem = self.problem.required_first(self.under_way)
         for _ in range(ROUNDS):
-            made = [self.mixer(rng, problem) for _ in range(_RANDOM_BATCH)]
-            start = [atoms for atoms in made if isinstance(atoms, Atoms)]
-            reason = next((m.reason for m in made if isinstance(m, Failure)), reason)
+            generated = [self.mixer(rng, problem) for _ in range(_RANDOM_BATCH)]
+            start = [atoms for atoms in generated if isinstance(atoms, Atoms)]
+            reason = next((one.reason for one in generated if isinstance(one, Failure)), reason)
             for atoms in [*self.relaxed(start, PairWell(), fitted=False), *start]:
                 if atoms not in self.known:
                     return Proposal(atoms, str(atoms.info["generator"]))
@@ -550,10 +551,10 @@ class Learner:
 
 def _make_mixer(search: SearchConfig, problem: System) -> Mixer:
     """The generators of the settings that suit the system, with their weights."""
-    made = [
+    generators = [
         make_generator(name, **search.generator_options.get(name, {}))
         for name, weight in search.generators.items()
         if weight > 0
     ]
-    suited = [generator for generator in made if suits(generator, problem)]
-    return Mixer(suited, {one.name: search.generators[one.name] for one in suited})
+    suitable = [generator for generator in generators if suits(generator, problem)]
+    return Mixer(suitable, {one.name: search.generators[one.name] for one in suitable})

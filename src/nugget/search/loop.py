@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -73,21 +73,15 @@ def make_pending(
 
     `kappa` is that of the settings, for proposals without a model.
     """
+    columns = {field.name: getattr(proposal, field.name) for field in fields(Proposal)}
+    if proposal.kappa is None:
+        columns["kappa"] = kappa
     return Record(
         iteration=UNFINISHED,
-        atoms=proposal.atoms,
-        generator=proposal.generator,
-        predicted=proposal.predicted,
-        std=proposal.std,
-        scale=proposal.scale,
-        kappa=kappa if proposal.kappa is None else proposal.kappa,
-        acquisition=proposal.acquisition,
-        purpose=proposal.purpose,
         surrogate_seconds=seconds,
         proposal=ordinal,
         n_observed=n_observed,
-        draws=proposal.draws,
-        walkers=proposal.walkers,
+        **columns,
     )
 
 
@@ -202,8 +196,8 @@ class Run:
         engine = self.config.engine
         failures = FailuresInARow(engine.name, engine.max_failures, self._remedy)
         self.rules = stopping_rules(failures, stop_when, stopping)
-        self.flight: dict[int, Record] = {}  # under way, by proposal
-        self.held: list[Record] = []  # in flight when the last run ended; submitted unchanged
+        self.flight: dict[int, Record] = {}  # being evaluated, by number of the proposal
+        self.held: list[Record] = []  # in flight when the last run ended; submitted again as is
         self.clock = Stopwatch()
         self.engine_seconds = self.surrogate_seconds = 0.0
         self.minima: list[Minimum] = []
@@ -269,7 +263,7 @@ class Run:
         return check
 
     def _reported(self) -> dict[Key, Atoms]:
-        """The structures of the result: the lowest one, or those of a hull or phase diagram."""
+        """The structures that the search reports: the lowest one, or the stable phases."""
         stable = {phase.start for phase in self.phases if phase.stable}
         stable |= stable_starts(self.learner.goal, self.minima)
         if stable:
@@ -294,7 +288,7 @@ class Run:
         starts += [record for record in self._relaxed if record not in starts]
         relaxed = self.polisher.relax(starts)
         while polish and not self.polisher.interrupted:
-            # Only relaxed phases decide a hull, so what lies below theirs is relaxed as well.
+            # A hull consists of relaxed phases, so evaluations below it are relaxed as well.
             below = below_relaxed_hull(goal, records, starts, relaxed)
             below += below_relaxed_envelope(goal, records, starts, relaxed)
             if not below:
@@ -345,15 +339,15 @@ class Run:
             stop = self._evaluate(queue, reached)
             self.checker.queue = None
             if self.flight:
-                self.store.log(f"{len(self.flight)} in flight broken off, they stay pending")
+                self.store.log(f"{len(self.flight)} in flight interrupted; they stay pending")
         return stop
 
     def _evaluate(self, queue: EvaluationQueue, reached: bool) -> Stop:
         """Submit and learn until a rule applies, or until nothing new can be proposed."""
         before = len(self.learner.records)
         if before and self._stop(before, reached) is None:
-            if known := restore_checkpoint(self.store.directory, self.learner):
-                self.store.log(f"the model of {known} evaluations was restored")
+            if restored := restore_checkpoint(self.store.directory, self.learner):
+                self.store.log(f"the model of {restored} evaluations was restored")
             self.checker.in_flight = len(self.held)
             self.checker.at_a_resume()
             self.checker.after_an_evaluation()
@@ -391,8 +385,8 @@ class Run:
     def _fill(self, queue: EvaluationQueue) -> None:
         """Submit evaluations until the queue is full or the budget is used."""
         flight, done = self.flight, len(self.learner.records)
-        room = min(queue.width, self.budget - done)
-        while len(flight) < room and not self.stopping():
+        width = min(queue.width, self.budget - done)
+        while len(flight) < width and not self.stopping():
             record = self.held.pop(0) if self.held else self._propose()
             if record is None:
                 self.store.log("nothing new to evaluate: every candidate is known")

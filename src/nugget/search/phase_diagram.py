@@ -1,10 +1,10 @@
 """The phase diagram of a search with varying numbers of atoms, and how certain it is.
 
-Energies of relaxed phases are those of the engine, and their differences are taken as exact. What
-is uncertain is which lower structures were not evaluated. A pool of candidates of all compositions,
-relaxed on the mean of the surrogate, stands for them: evaluations that were not relaxed, and new
-structures. Joint draws of their energies from the posterior give diagrams, and the shares of these
-diagrams are probabilities.
+Energies of relaxed phases come from the engine, and their differences are taken as exact. The
+uncertainty is that of structures which were not evaluated and might be lower. They are represented
+by a pool of candidates of all compositions, relaxed on the mean of the surrogate: evaluations that
+were not relaxed with the engine, and new structures. Each joint draw of their energies from the
+posterior gives a diagram, and the share of the draws in which a phase is stable is its P(stable).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _UNRELAXED = 2
 
 _LEVEL = (0.05, 0.95)  # quantiles of the stated intervals
 
-_STREAM = 1 << 32  # of random numbers, beyond those of all proposals
+_STREAM = 1 << 32  # part of the seed, larger than the number of any proposal
 
 _RELAX = "relax"  # the generator of evaluations that are relaxed on the surrogate
 
@@ -208,7 +208,7 @@ def stable_starts(goal: Goal, minima: Sequence[Minimum]) -> set[int]:
     }
 
 
-# The candidates that were not evaluated, and draws of their energies.
+# The pool of candidates that were not evaluated, and draws of their energies.
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +292,7 @@ def _promising(
     goal: Goal, images: Sequence[Atoms], mean: Floats, std: Floats, envelope: Envelope,
     minima: Sequence[Minimum],
 ) -> list[int]:  # fmt: skip
-    """Distinct candidates with the lowest bound E − 2σ of each composition, relaxed ones apart."""
+    """Distinct candidates of each composition with the lowest E − 2σ, without relaxed minima."""
     memory = goal.memory()
     for one in minima:
         if one.relaxed.converged:
@@ -348,9 +348,9 @@ def make_diagram(learner: Learner, minima: Sequence[Minimum]) -> PhaseDiagram | 
     pool = _make_pool(learner, minima, envelope, rng)
     assert isinstance(problem, VariedAtoms)
     names = {c: problem.name_of(problem.placed(one.atoms)) for c, one in lowest.items()}
-    uncertain = _draw(envelope, lowest, pool, rng)
+    drawn = _draw(envelope, lowest, pool, rng)
     reservoirs = reservoirs_of(learner.config.system)
-    phases = _phases(envelope, lowest, problem, uncertain)
+    phases = _phases(envelope, lowest, problem, drawn)
     suggestions, suggested = _suggestions(envelope, pool, problem)
     ranges = dict(zip(envelope.symbols, limits(envelope), strict=True))
     return PhaseDiagram(
@@ -359,10 +359,10 @@ def make_diagram(learner: Learner, minima: Sequence[Minimum]) -> PhaseDiagram | 
         {one.element: str(one) for one in reservoirs.reservoirs},
         dict(zip(reservoirs.elements, reservoirs.references.tolist(), strict=True)),
         phases,
-        _boundaries(envelope, names, uncertain),
+        _boundaries(envelope, names, drawn),
         suggestions,
         pool.kind,
-        _unevaluated(pool, lowest, envelope, problem, uncertain),
+        _unevaluated(pool, lowest, envelope, problem, drawn),
         conditions_map(reservoirs, envelope, names),
         tuple(lowest[c].atoms for c in sorted(lowest)),
         suggested,
@@ -372,13 +372,13 @@ def make_diagram(learner: Learner, minima: Sequence[Minimum]) -> PhaseDiagram | 
 def _lowest(
     envelope: Envelope, records: Sequence[Record], minima: Sequence[Minimum]
 ) -> dict[Counts, _Lowest]:
-    """The lowest structure of each composition; what is relaxed comes first."""
-    known = [
+    """The lowest structure of each composition; of equal energies, the relaxed one."""
+    candidates = [
         *(_Lowest(m.energy, m.relaxed.atoms, m.start, m.relaxed.converged, True) for m in minima),
         *(_Lowest(r.energy, r.atoms, r.iteration, False, False) for r in records),
     ]
     lowest: dict[Counts, _Lowest] = {}
-    for one in known:
+    for one in candidates:
         counts = envelope.counts(one.atoms)
         if counts not in lowest or one.energy < lowest[counts].energy - SAME:
             lowest[counts] = one
@@ -407,9 +407,9 @@ def _draw(
     for k, counts in enumerate(compositions):
         if counts in lowest:
             energies[:, k] = lowest[counts].energy
-        mine = [j for j, c in enumerate(own) if c == counts]
-        if mine:
-            energies[:, k] = np.minimum(energies[:, k], draws[:, mine].min(axis=1))
+        columns = [j for j, c in enumerate(own) if c == counts]
+        if columns:
+            energies[:, k] = np.minimum(energies[:, k], draws[:, columns].min(axis=1))
     energies = formation(envelope, compositions, energies)
     numbers = np.array(compositions)
     if numbers.shape[1] == 1:
@@ -423,14 +423,14 @@ def _draw(
 
 def _phases(
     envelope: Envelope, lowest: Mapping[Counts, _Lowest], problem: VariedAtoms,
-    uncertain: _Drawn | None,
+    drawn: _Drawn | None,
 ) -> tuple[DiagramPhase, ...]:  # fmt: skip
     stable = envelope.vertices()
     where = _regions(envelope, stable)
     phases = []
     for counts, one in lowest.items():
         placed = problem.placed(one.atoms)
-        probability = None if uncertain is None else uncertain.probability[counts]
+        probability = None if drawn is None else drawn.probability[counts]
         phases.append(
             DiagramPhase(
                 problem.name_of(placed), dict(zip(problem.varied, placed, strict=True)), one.energy,
@@ -443,13 +443,13 @@ def _phases(
 
 def _unevaluated(
     pool: _Pool, lowest: Mapping[Counts, _Lowest], envelope: Envelope, problem: VariedAtoms,
-    uncertain: _Drawn | None,
+    drawn: _Drawn | None,
 ) -> dict[str, float]:  # fmt: skip
-    """P(stable) of the compositions that only candidates have."""
-    if uncertain is None:
+    """P(stable) of compositions without an evaluation."""
+    if drawn is None:
         return {}
     return {
-        problem.name_of(problem.placed(atoms)): uncertain.probability[counts]
+        problem.name_of(problem.placed(atoms)): drawn.probability[counts]
         for atoms in pool.images
         if (counts := envelope.counts(atoms)) not in lowest
     }
@@ -483,7 +483,7 @@ def _box(points: Floats) -> list[tuple[float, float]]:
 
 
 def _boundaries(
-    envelope: Envelope, names: Mapping[Counts, str], uncertain: _Drawn | None
+    envelope: Envelope, names: Mapping[Counts, str], drawn: _Drawn | None
 ) -> tuple[Boundary, ...]:
     stable = envelope.vertices()
     counts, ranges = np.array(stable), limits(envelope)
@@ -493,30 +493,30 @@ def _boundaries(
     else:
         axes, points = grid(ranges)
         pairs = neighbours(stable_on(points, counts, energies[None])[0], axes)
-    found = []
+    boundaries = []
     for a, b in pairs:
         more, energy = counts[b] - counts[a], float(energies[b] - energies[a])
         position = energy / float(more[0]) if len(more) == 1 else None
         low = high = None
-        if uncertain is not None:
-            low, high = _interval(uncertain, stable[a], stable[b], ranges)
+        if drawn is not None:
+            low, high = _interval(drawn, stable[a], stable[b], ranges)
         atoms = {s: int(n) for s, n in zip(envelope.symbols, more, strict=True) if n}
-        found.append(
+        boundaries.append(
             Boundary((names[stable[a]], names[stable[b]]), atoms, energy, position, low, high)
         )
-    return tuple(found)
+    return tuple(boundaries)
 
 
 def _interval(
-    uncertain: _Drawn, first: Counts, second: Counts, ranges: Sequence[tuple[float, float]]
+    drawn: _Drawn, first: Counts, second: Counts, ranges: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
     """Quantiles of the position of a boundary, or of the energy difference of two phases."""
     if len(first) == 1:
-        counts = np.array(uncertain.compositions)[:, 0]
-        values = crossing(counts, uncertain.energies, first[0], *ranges[0])
+        counts = np.array(drawn.compositions)[:, 0]
+        values = crossing(counts, drawn.energies, first[0], *ranges[0])
     else:
-        a, b = (uncertain.compositions.index(c) for c in (first, second))
-        values = uncertain.energies[:, b] - uncertain.energies[:, a]
+        a, b = (drawn.compositions.index(c) for c in (first, second))
+        values = drawn.energies[:, b] - drawn.energies[:, a]
     low, high = np.quantile(values, _LEVEL)
     return float(low), float(high)
 

@@ -148,7 +148,10 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A structure to evaluate, with the model's prediction for it."""
+    """A structure to evaluate, with the model's prediction for it.
+
+    All fields go to the fields of the same names of the `Record`.
+    """
 
     atoms: Atoms
     generator: str

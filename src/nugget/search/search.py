@@ -159,7 +159,7 @@ class Search(Shown):
         return read_knowledge(self.config, self.problem, self.store.directory)
 
     def change(self, settings: Mapping[str, Any]) -> None:
-        """Give settings of [search] on which no proposal depends other values, for this run."""
+        """Change settings of [search] on which no proposal depends, for this run."""
         if wrong := [name for name in settings if name not in FREE["search"]]:
             raise NuggetError(f"search.{wrong[0]} cannot be changed after a search has begun.")
         section = SearchConfig.model_validate({**self.config.search.model_dump(), **settings})
@@ -183,7 +183,7 @@ class Search(Shown):
         `search.polish` structures are relaxed with the engine (see `plan` for the calls).
 
         `search.in_flight` evaluations run at a time, in processes of this machine or in
-        `executor`. When the reference is found, evaluations in flight are broken off; they stay
+        `executor`. When the reference is found, evaluations in flight are interrupted; they stay
         pending and are not counted.
         """
         budget = self.config.search.budget if budget is None else budget
@@ -221,7 +221,7 @@ def search_contents(search: Search) -> Contents:
         "engine": config.engine.name,
         "evaluations": progress,
         "failures": str(len(records) - len(good)),
-        "state": str(end) if end else "not at its end",
+        "state": str(end) if end else "not finished",
     }
     words.append(progress)
     if good:
@@ -261,15 +261,15 @@ def result_contents(result: Result) -> Contents:
     words = [f"{end.status} after {counted(end.evaluations, 'evaluation')}"]
     if (lowest := result.lowest) is not None:
         words.append(f"lowest minimum {lowest.energy:.4f} eV")
-        facts["relaxing them took"] = counted(result.polish_evaluations, "further evaluation")
+        facts["final relaxations"] = counted(result.polish_evaluations, "further evaluation")
     elif result.best is not None:
         words.append(f"best {result.best.energy:.4f} eV")
     if result.confidence is not None and (p := result.confidence.probability) is not None:
-        facts["it is the lowest"] = f"with a probability of {p:.0%}"
+        facts["lowest found"] = f"with a probability of {p:.0%}"
     crystal = any(minimum.space_group for minimum in result.minima)
     columns = [
         "minimum", "energy, eV", f"above the lowest, {'eV/atom' if crystal else 'eV'}",
-        "fmax, eV/Å", "symmetry", "met",
+        "fmax, eV/Å", "symmetry", "evaluations",
     ]  # fmt: skip
     rows = [
         [

@@ -86,8 +86,8 @@ class ModelConfig(Section):
     sigma: float | None = Field(
         None,
         gt=0,
-        description="width of an atom in SOAP, Å; none: a third of the shortest bond length by "
-        "covalent radii, 0.6 at the least",
+        description="width of SOAP's Gaussians, Å; none: a third of the shortest sum of covalent "
+        "radii, but at least 0.6",
     )
     length_scale: float = Field(
         RBF.length_scale, gt=0, description="kernel length in feature space"
@@ -98,9 +98,9 @@ class ModelConfig(Section):
         description="kernel length in units of the median distance between the environments of "
         "evaluated structures, measured after 5, 10, 20, ... of them; none: length_scale",
     )
-    noise: float = Field(Noise.energy, gt=0, description="misfit of energies, eV/atom")
+    noise: float = Field(Noise.energy, gt=0, description="noise of energies, eV/atom")
     force_noise: float = Field(
-        0.2, gt=0, description="noise of forces, eV/Å; smaller makes the search overconfident"
+        0.2, gt=0, description="noise of forces, eV/Å; a smaller value makes σ too small"
     )
     use_forces: bool = Field(True, description="learn from forces too, if the engine computes them")
     descriptor: str = Field("SOAP", description="class of the descriptor")
@@ -118,8 +118,8 @@ class ModelConfig(Section):
     )
     baseline: str = Field(
         "pair-well",
-        description="mean function: pair-well, repulsion, none, ...; sevennet, gfn1-xtb or "
-        "engine:module:factory, a cheaper engine; NAME.model, a fitted model",
+        description="mean function: pair-well, repulsion, none, ...; a cheaper engine, as "
+        "sevennet, gfn1-xtb or engine:module:factory; a fitted model, NAME.model",
     )
     baseline_options: Options = _options("mean function")
 
@@ -353,12 +353,12 @@ FREE = {
 
 
 def differs(section: str, key: str, now: Any, then: Any) -> bool:
-    """Whether a setting of a run differs; a width that is not given agrees with any."""
+    """Whether a setting differs from that of a run; a width that is not given never does."""
     return bool(now != then) and not ((section, key) == ("model", "sigma") and now is None)
 
 
 def changed_settings(now: Config, then: Config) -> list[str]:
-    """Differences between settings that make two searches different, one sentence each."""
+    """The differing settings on which results depend, one sentence each."""
     a, b = (config.model_dump(exclude={"execution"}) for config in (now, then))
     return [
         f"{section}.{key} is {value!r} and was {b[section].get(key)!r}"

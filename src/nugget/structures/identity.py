@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from math import gcd, lcm
 
 import numpy as np
 from ase import Atoms
 from ase.data import chemical_symbols
+from ase.symbols import Symbols
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
@@ -43,7 +44,8 @@ def directed_pairs(atoms: Atoms, cutoff: float) -> tuple[Ints, Ints, Floats]:
     batch = as_batch(atoms)
     pairs = find_pairs(batch, cutoff)
     d = pairs.distances(batch)
-    return np.r_[pairs.i, pairs.j], np.r_[pairs.j, pairs.i], np.r_[d, d]
+    i, j = np.concatenate([pairs.i, pairs.j]), np.concatenate([pairs.j, pairs.i])
+    return i, j, np.concatenate([d, d])
 
 
 def _mix(x: Words) -> Words:
@@ -82,19 +84,18 @@ class BondGraph:
         return np.asarray(np.linalg.eigvalsh(matrix))
 
     def refine(self, colours: Words) -> Words:
-        """Weisfeiler–Lehman: recolour by the neighbours' colours until no class splits any more.
+        """Weisfeiler–Lehman refinement: mix in the neighbours' colours until no class splits.
 
-        A colour depends on the graph only, never on the numbering, so colours of different graphs
-        can be compared.
+        Colours do not depend on the numbering, so those of different graphs can be compared.
         """
         links = self.adjacency.astype(np.uint64)
         classes = len(np.unique(colours))
         while True:
             colours = _mix(_mix(colours) + links @ _mix(colours ^ np.uint64(0x9E3779B97F4A7C15)))
-            found = len(np.unique(colours))
-            if found <= classes:
+            refined = len(np.unique(colours))
+            if refined <= classes:
                 return colours
-            classes = found
+            classes = refined
 
     @cached_property
     def colours(self) -> Words:
@@ -103,12 +104,11 @@ class BondGraph:
 
     @cached_property
     def key(self) -> str:
-        """A short text, the same for every numbering and placement of the atoms.
+        """A hash that depends neither on the numbering nor on the placement of the atoms.
 
-        Hash of species, refined colours and spectrum (rounded to 1e-6; the matrix is one of
-        integers, so round-off is 1e-13). Graphs that agree in all three and yet differ exist
-        (strongly regular ones, for example) but are not met among bond graphs of atoms;
-        `same_graph` tells even those apart.
+        It comprises species, refined colours and spectrum (rounded to 1e-6, while round-off is
+        1e-13, because the matrix consists of integers). Some different graphs agree in all three,
+        such as strongly regular ones, but bond graphs of atoms hardly do. `same_graph` is exact.
         """
         text = hashlib.blake2b(digest_size=16)
         text.update(np.sort(self.numbers).astype("<i8").tobytes())
@@ -118,20 +118,20 @@ class BondGraph:
 
     @property
     def connected(self) -> bool:
-        """Can every atom be reached along bonds?"""
+        """Whether bonds connect all atoms."""
         return bool(connected_components(self.adjacency)[0] == 1)
 
     def same(self, other: BondGraph) -> bool:
-        """Exactly: is there a renumbering that turns one graph into the other?"""
+        """Whether the graphs are isomorphic (exact, unlike a comparison of keys)."""
         if self.key != other.key:
             return False
         return _match(self, self.colours, other, other.colours)
 
 
 def _match(a: BondGraph, p: Words, b: BondGraph, q: Words) -> bool:
-    """Colour classes agree and, once every class is a single atom, so do the bonds.
+    """Whether colour classes agree and, once every class is a single atom, the bonds as well.
 
-    While a class has several atoms, one of `a` is singled out and tried against each of `b`.
+    While a class has several atoms, one of them in `a` is paired with each candidate in `b`.
     """
     names, first, counts = np.unique(p, return_index=True, return_counts=True)
     if not np.array_equal(np.sort(p), np.sort(q)):
@@ -184,6 +184,12 @@ Pair = tuple[int, int]
 PERIODIC_CUTOFF = 6.0
 
 
+@lru_cache(maxsize=1024)
+def _hill_formula(numbers: tuple[int, ...]) -> str:
+    """Chemical formula of these atoms in Hill order."""
+    return str(Symbols(numbers).formula.format("hill"))
+
+
 @dataclass(frozen=True, eq=False)
 class DistanceFingerprint:
     """Sorted distances for each pair of species; all of them, or those below a cutoff."""
@@ -208,25 +214,26 @@ class DistanceFingerprint:
             divmod(int(pair), len(chemical_symbols)): block
             for pair, block in zip(pairs, np.split(d, starts)[1:], strict=True)
         }
-        return cls(str(atoms.symbols.formula.format("hill")), float(reach), blocks)
+        return cls(_hill_formula(tuple(atoms.numbers.tolist())), float(reach), blocks)
 
     def probe(self, n_atoms: int) -> Floats:
-        """Sixteen of the sorted distances: none of them differs by more than `difference` does.
+        """Sixteen of the sorted distances, for a quick first test.
 
-        Merging the blocks before sorting can only bring two lists closer. A quick first test.
+        None of them differs by more than `difference`, because merging the blocks before sorting
+        can only bring two lists closer.
         """
         merged = np.sort(np.concatenate([*self.blocks.values(), np.zeros(0)]))
         finite = np.isfinite(self.cutoff)
         reach = 12 * n_atoms if finite else max(n_atoms * (n_atoms - 1), 1)
         spots = np.linspace(0, reach - 1, 16).astype(np.int64)
         fill = self.cutoff if finite else 0.0
-        return np.r_[merged, np.full(max(reach - len(merged), 0), fill)][spots]
+        return np.concatenate([merged, np.full(max(reach - len(merged), 0), fill)])[spots]
 
     def difference(self, other: DistanceFingerprint) -> float:
         """Largest difference of two sorted distances, in Å; infinite for other compositions.
 
-        Of a periodic structure a distance may leave through the cutoff: the shorter list is filled
-        with the cutoff, which keeps the difference continuous.
+        In a periodic structure, a distance may pass the cutoff. The shorter list is therefore
+        filled with the cutoff, which keeps the difference continuous.
         """
         if self.formula != other.formula or self.cutoff != other.cutoff:
             return float("inf")
@@ -307,7 +314,7 @@ class CrystalFingerprint:
         return cls(formula, np.asarray(bare.numbers), rows, volume ** (1 / 3))
 
     def probe(self) -> Floats:
-        """The mean row: no number of it differs by more than `difference` does."""
+        """The mean row, no number of which differs by more than `difference`."""
         return np.asarray(self.rows.mean(axis=0))
 
     def difference(self, other: CrystalFingerprint) -> float:
@@ -325,7 +332,7 @@ class CrystalFingerprint:
 
 
 def _rows(n: int, i: Ints, z: Ints, d: Floats, wanted: dict[int, int]) -> Floats | None:
-    """Sorted distances of all atoms; None when the reach was too short for as many as wanted."""
+    """Sorted distances of all atoms; None if fewer neighbours than wanted are within reach."""
     order = np.lexsort((d, z, i))
     i, z, d = i[order], z[order], d[order]
     out = np.empty((n, sum(wanted.values())))

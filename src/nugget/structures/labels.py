@@ -21,6 +21,7 @@ ENERGY_NOISE, FORCE_NOISE, WEIGHT = "energy_noise", "force_noise", "label_weight
 
 # Pairs of Cartesian axes in the order of Voigt's six components.
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
+_ROWS, _COLUMNS = np.array(VOIGT).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +112,9 @@ def stored_energy(atoms: Atoms) -> float:
 
 def voigt(tensor: Floats, axis: int = 0) -> Floats:
     """Six components of a tensor symmetrised over its axes `axis` and `axis` + 1."""
-    t = np.moveaxis(tensor, (axis, axis + 1), (0, 1))
-    return np.stack([0.5 * (t[a, b] + t[b, a]) for a, b in VOIGT], axis=axis)
+    before = (slice(None),) * axis
+    upper, lower = tensor[(*before, _ROWS, _COLUMNS)], tensor[(*before, _COLUMNS, _ROWS)]
+    return np.ascontiguousarray(0.5 * (upper + lower))
 
 
 def _numbers(s: int, name: str, value: Any, shape: tuple[int, ...]) -> Floats:

@@ -1,4 +1,4 @@
-"""A memory of structures, so that none is evaluated twice."""
+"""Known structures, so that none is evaluated twice."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Known:
 
 
 class KnownStructures:
-    """Has this structure been here before?
+    """Structures without variable cells that were seen before, and the test whether one is new.
 
-    Two structures are the same when all of these hold:
+    Two structures are the same if both of these conditions hold:
 
-    - no two sorted distances differ by more than `distance_tol` (Å) if their bond graphs agree, or
-      by more than `identical_tol` if not (a bond of marginal length may come and go);
-    - their energies differ by no more than `energy_tol` (eV), if both are known. One that is only
-      predicted may lie higher by any amount, and either way if the distances agree within
-      `identical_tol`: a model that misfits a structure makes no new one.
+    - No two sorted distances differ by more than `distance_tol` (Å) if the bond graphs agree, or by
+      more than `identical_tol` otherwise, since a bond of marginal length may or may not count.
+    - The energies, if both are given, differ by at most `energy_tol` (eV). A predicted energy may
+      be higher by any amount; if the distances agree within `identical_tol`, it may be any value,
+      because a prediction error does not make a structure new.
 
-    With `distance_tol=None` the bond graph alone decides: one structure per graph.
+    With `distance_tol=None` only the bond graph is compared.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KnownStructures:
         return len(self._known)
 
     def copy(self) -> KnownStructures:
-        """A memory of its own with the same structures."""
+        """An independent copy with the same structures."""
         other = KnownStructures(self.distance_tol, self.identical_tol, self.energy_tol, self.factor)
         other._known = list(self._known)
         other._graphs = {key: list(same) for key, same in self._graphs.items()}
@@ -84,7 +84,7 @@ class KnownStructures:
         return self._find(self._describe(atoms, energy), predicted)
 
     def add(self, atoms: Atoms, energy: float | None = None) -> int:
-        """Remember a structure, in any case; its number."""
+        """Add a structure, even if it is known; returns its number."""
         new = self._describe(atoms, energy)
         if len(self) == len(self._probes):
             self._probes = np.vstack([self._probes, np.zeros_like(self._probes)])
@@ -105,7 +105,7 @@ class KnownStructures:
         if self.distance_tol is None:
             same = (old.index for old in self._graphs.get(new.key, ()) if agree(old))
             return next(same, None)
-        # The probes rule out nearly all; only the rest is compared in full.
+        # Probes exclude nearly all known structures; only the others are compared in full.
         apart = np.abs(self._probes[: len(self)] - new.probe).max(axis=1)
         for index in np.flatnonzero(apart <= max(self.distance_tol, self.identical_tol)):
             old = self._known[index]
@@ -119,13 +119,13 @@ class KnownStructures:
 
 
 def energies_agree(old: float | None, new: float | None, tolerance: float, predicted: bool) -> bool:
-    """May two energies be of one structure? A predicted new one may be too high."""
+    """Whether two energies may belong to one structure; a predicted new one may be too high."""
     if old is None or new is None:
         return True
     return new >= old - tolerance and (predicted or new <= old + tolerance)
 
 
-# A memory of crystals, so that none is evaluated twice.
+# Known crystals.
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +138,11 @@ class KnownCrystal:
 
 
 class KnownCrystals:
-    """Has this crystal been here before? As `KnownStructures`, whatever the cells.
+    """As `KnownStructures`, for crystals, whatever cell describes them.
 
-    Two crystals are the same when their neighbour distances match within `tolerance` (in units of
-    the cube root of the volume per atom), and their energies per atom, if both are known, within
-    `energy_tol` eV; a predicted one may be higher.
+    Two crystals are the same if their neighbour distances match within `tolerance` (in units of the
+    cube root of the volume per atom) and their energies per atom, if both are given, within
+    `energy_tol` eV. A predicted energy may be higher by any amount.
     """
 
     def __init__(self, tolerance: float = TOLERANCE, energy_tol: float = 0.02) -> None:
@@ -153,7 +153,7 @@ class KnownCrystals:
         return len(self._known)
 
     def copy(self) -> KnownCrystals:
-        """A memory of its own with the same crystals."""
+        """An independent copy with the same crystals."""
         other = KnownCrystals(self.tolerance, self.energy_tol)
         other._known = list(self._known)
         return other
@@ -179,7 +179,7 @@ class KnownCrystals:
         return None
 
     def add(self, atoms: Atoms, energy: float | None = None) -> int:
-        """Remember a crystal, in any case; its number."""
+        """Add a crystal, even if it is known; returns its number."""
         self._known.append(_describe(atoms, energy))
         return len(self._known) - 1
 
