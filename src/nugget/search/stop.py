@@ -15,7 +15,9 @@ is the estimate. It assumes that a lower structure, if there is one, is reached 
 easily as the lowest one, and that the model predicts it to be lower. A narrow funnel, or a
 structure whose predicted energy is far too high, breaks this assumption. There is no estimate while
 the search is still improving: the lowest graph must have been known for a third of all evaluations,
-and for longer than any earlier one remained the lowest.
+and for longer than any earlier one remained the lowest. There is none either where the predictions
+of the latter half of the search have larger errors (rms) than the energies by which the five lowest
+graphs differ, because the model cannot tell then which structures are lower.
 
 **The rules.** `stopping_rules` lists them in order of precedence; the first that applies decides
 how the run ends. A new rule is one more class with a method `check` and one more entry of the list.
@@ -28,11 +30,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+import numpy as np
 from ase import Atoms
 
 from nugget.numerics.arrays import Floats
 from nugget.search.record import EndReason, EndStatus, Record
 from nugget.structures.identity import graph_key
+
+_LOWEST = 5  # graphs whose energies are compared with the errors of predictions
 
 _LENGTH = 12  # characters of a key; accidental coincidences are impossible in practice
 
@@ -44,11 +49,13 @@ class Confidence:
     met: int  # k, independent rediscoveries
     lower: int  # u
     improving: bool = False  # was the lowest structure found only recently?
+    error: float = 0.0  # rms error of predicted energies in the latter half, eV
+    spread: float = np.inf  # of the energies of the lowest graphs, eV
 
     @property
     def probability(self) -> float | None:
-        """The estimate; None before the first rediscovery and while the search improves."""
-        if self.improving or not self.met:
+        """The estimate; None if there is a reason against it."""
+        if self.no_estimate:
             return None
         return (self.met + 1) / (self.met + self.lower + 2)
 
@@ -57,7 +64,14 @@ class Confidence:
         """Why there is no estimate; empty if there is one."""
         if self.improving:
             return "the lowest structure was found recently"
-        return "" if self.met else "it was not rediscovered from independent starts"
+        if not self.met:
+            return "it was not rediscovered from independent starts"
+        if self.error > self.spread:
+            return (
+                f"predictions have errors of {self.error:.2g} eV, and the {_LOWEST} lowest "
+                f"structures differ by {self.spread:.2g} eV"
+            )
+        return ""
 
 
 def short_key(atoms: Atoms) -> str:
@@ -82,6 +96,7 @@ class RediscoveryCounter:
 
     def __init__(self, learned: Sequence[Record] = ()) -> None:
         self.keys: dict[str, int] = {}  # first evaluation of each graph; −1: before the search
+        self._lowest: dict[str, float] = {}  # energy of each graph, eV
         self.records: list[Record] = []
         self._best: tuple[float, str] | None = None
         self._improved: list[int] = []  # evaluations with a new lowest graph
@@ -105,6 +120,7 @@ class RediscoveryCounter:
     def _see(self, record: Record, when: int) -> None:
         key = short_key(record.atoms)
         self.keys.setdefault(key, when)
+        self._lowest[key] = min(record.energy, self._lowest.get(key, np.inf))
         if self._best is None or record.energy < self._best[0]:
             if self._best is None or key != self._best[1]:
                 self._improved.append(max(when, 0))
@@ -124,7 +140,20 @@ class RediscoveryCounter:
                     rediscovered += 1
                 elif key not in self.keys and float(predicted) < energy:
                     lower.add(key)
-        return Confidence(rediscovered, len(lower), self._improving())
+        return Confidence(
+            rediscovered, len(lower), self._improving(), self._error(), self._spread()
+        )
+
+    def _error(self) -> float:
+        """The rms error of predicted energies in the latter half of the search; 0: not known."""
+        late = self.records[len(self.records) // 2 :]
+        errors = [r.energy - r.predicted for r in late if r.ok and r.predicted is not None]
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
+
+    def _spread(self) -> float:
+        """The energies by which the lowest graphs differ; infinite for fewer graphs."""
+        energies = sorted(self._lowest.values())
+        return energies[_LOWEST - 1] - energies[0] if len(energies) >= _LOWEST else np.inf
 
     def _improving(self) -> bool:
         """Was the lowest graph found in the last third, or after a longer wait than the last?"""
