@@ -103,7 +103,7 @@ class SaddleSearch:
         self.modes: Modes | None = None  # of the surrogate at the end
         self._given = None if mode is None else np.asarray(mode[self.free], dtype=float)
         self._followed = self._given
-        self._features = PairFeatures(atoms, self.free, all_pairs=True)
+        self._features = PairFeatures(atoms, self.free)
         if not self._features.n_pairs:
             raise NuggetError("A saddle search needs atoms with neighbours.")
         self._reach = FIRST if baseline is not None else FIRST_BARE
@@ -216,7 +216,7 @@ class SaddleSearch:
             self._check(*self._stationary, point)
             return
         if np.max(np.abs(self._features.positions[self.free] - x)) > 0.5 * SKIN:
-            self._features = PairFeatures(atoms, self.free, all_pairs=True)
+            self._features = PairFeatures(atoms, self.free)
         if self.centre is None or not self._rotating:
             self._accept(point)
             if self.largest(point.gradient) <= self.fmax and not self._rotating:
