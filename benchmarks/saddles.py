@@ -134,8 +134,12 @@ def draw(done: dict, published: list[dict], path: Path) -> None:
     failed = [k for k, one in enumerate(mine) if not one["converged"]]
     if failed:
         axes.plot(failed, [mine[k]["search_calls"] for k in failed], "kx", label="not converged")
-    axes.set(yscale="log", xlabel="molecule", ylabel="energy and force calls")
-    axes.legend(ncols=6, fontsize="small")
+    axes.set(
+        yscale="log",
+        xlabel="molecule, in the order of nugget's calls",
+        ylabel="energy and force calls",
+    )
+    axes.legend(ncols=6, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0))
     fig.savefig(path, dpi=150, bbox_inches="tight")
 
 
