@@ -113,10 +113,22 @@ def isomers() -> Ends:
     return start, end, middle
 
 
-def inversion(name: str, axis: int = 2) -> Ends:
-    start = molecule(name)
+def ammonia() -> Ends:
+    start = molecule("NH3")
     end = start.copy()
-    end.positions[:, axis] *= -1
+    end.positions[:, 2] *= -1
+    return start, end
+
+
+def methylamine() -> Ends:
+    """The amino group inverts; the methyl group turns by a sixth, so that both ends are minima."""
+    start = molecule("H3CNH2")
+    carbon, nitrogen = start.positions[:2]
+    end = start.copy()
+    end.positions[3:5, 0] = 2 * nitrogen[0] - start.positions[3:5, 0]
+    methyl = start[[2, 5, 6]]
+    methyl.rotate(60, carbon - nitrogen, center=carbon)
+    end.positions[[2, 5, 6]] = methyl.positions
     return start, end
 
 
@@ -158,9 +170,9 @@ CASES: dict[str, tuple[str, Callable[[], Ends]]] = {
     "N2 on Ag(111) parts": ("emt", lambda: dissociation("Ag")),
     "N2 on Pt(111) parts": ("emt", lambda: dissociation("Pt")),
     "HCN to HNC": ("gfn1-xtb", isomers),
-    "NH3, inversion": ("gfn1-xtb", lambda: inversion("NH3")),
+    "NH3, inversion": ("gfn1-xtb", ammonia),
     "C2H6, rotation": ("gfn1-xtb", rotation),
-    "CH3NH2, inversion": ("gfn1-xtb", lambda: inversion("CH3NH2", 0)),
+    "CH3NH2, inversion": ("gfn1-xtb", methylamine),
     "HCOH to H2CO": ("gfn1-xtb", enol),
 }
 

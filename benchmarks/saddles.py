@@ -126,11 +126,20 @@ def draw(done: dict, published: list[dict], path: Path) -> None:
                   key=lambda row: done[row["id"]]["search_calls"])  # fmt: skip
     fig, axes = plt.subplots(figsize=(8, 4))
     for name in PROGRAMS:
-        calls = [float(row[f"{name}_calls"] or "nan") for row in rows]
+        calls = [float(row[f"{name}_calls"]) if row[f"{name}_saddle_eV"] else np.nan
+                 for row in rows]  # fmt: skip
         axes.plot(calls, ".", label=name.replace("_", "-"))
-    axes.plot([done[row["id"]]["search_calls"] for row in rows], "k-", label="nugget")
-    axes.set(yscale="log", xlabel="molecule", ylabel="energy and force calls")
-    axes.legend(ncols=5, fontsize="small")
+    mine = [done[row["id"]] for row in rows]
+    axes.plot([one["search_calls"] for one in mine], "k-", label="nugget")
+    failed = [k for k, one in enumerate(mine) if not one["converged"]]
+    if failed:
+        axes.plot(failed, [mine[k]["search_calls"] for k in failed], "kx", label="not converged")
+    axes.set(
+        yscale="log",
+        xlabel="molecule, in the order of nugget's calls",
+        ylabel="energy and force calls",
+    )
+    axes.legend(ncols=6, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0))
     fig.savefig(path, dpi=150, bbox_inches="tight")
 
 

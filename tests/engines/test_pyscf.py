@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ase import Atoms
 from ase.build import molecule
+from ase.units import Hartree
 
 from nugget.engines.engine import get_engine
 
@@ -43,3 +44,21 @@ def test_a_field_that_does_not_converge_is_an_error_with_its_energy():
     few.calc = engine(max_cycle=1)
     with pytest.raises(Exception, match=r"SCF not converged, last energy -7\d\.\d+ Hartree"):
         few.get_potential_energy()
+
+
+def test_an_open_shell_does_not_stay_in_an_unstable_solution():
+    """CN at 1.5 Å: the default guess leads to a solution 2.3 eV above a stable one."""
+    from pyscf import gto, scf
+
+    atoms = Atoms("CN", positions=[[0, 0, 0], [0, 0, 1.5]])
+    atoms.calc = engine(multiplicity=2)
+    places = list(zip("CN", atoms.positions.tolist(), strict=True))
+    field = scf.UHF(gto.M(atom=places, basis="3-21g", spin=1, verbose=0)).run(conv_tol=1e-9)
+    assert field.converged
+    assert atoms.get_potential_energy() < field.e_tot * Hartree - 1.0
+    energies = []
+    for step in (0.005, -0.005):
+        moved = Atoms("CN", positions=[[0, 0, 0], [0, 0, 1.5 + step]])
+        moved.calc = engine(multiplicity=2)
+        energies.append(moved.get_potential_energy())
+    assert -atoms.get_forces()[1, 2] == pytest.approx((energies[0] - energies[1]) / 0.01, abs=5e-3)

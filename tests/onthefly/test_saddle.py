@@ -16,6 +16,7 @@ import pytest
 from ase import Atoms
 from ase.build import add_adsorbate, bulk, fcc100, molecule
 from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.io import read
 from typer.testing import CliRunner
@@ -33,7 +34,7 @@ from nugget.onthefly.saddle_run import (
     baseline_name,
     find_saddle,
 )
-from nugget.onthefly.saddle_search import SaddleSearch, run_search
+from nugget.onthefly.saddle_search import SaddleEnd, SaddleSearch, run_search
 from nugget.onthefly.saddle_surface import (
     BaselineMean,
     Modes,
@@ -180,6 +181,55 @@ def test_the_surrogate_reproduces_its_labels_far_from_equilibrium():
     surface = search.surface()
     errors = [surface(point.x)[0] - point.energy for point in surface.points]
     assert np.abs(errors).max() < 0.01
+
+
+def relabelled(atoms: Atoms, energy: float, forces: np.ndarray) -> Atoms:
+    atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
+    return atoms
+
+
+def test_a_flat_energy_ends_the_search():
+    """Without any negative mode; the search begins again twice."""
+    search = SaddleSearch(ammonia(), 0.01, 100)
+    run_search(search, lambda atoms: relabelled(atoms, 0.0, np.zeros((4, 3))))
+    assert search.end is SaddleEnd.WRONG_MODES
+    assert search.calls < 60
+
+
+def test_a_displaced_copy_in_another_electronic_state_is_replaced():
+    """Its energy lies 1 eV above; the next copy is displaced to the other side."""
+    label, atoms, checks = labeller(get_engine("gfn1-xtb").calculator()), ammonia(), []
+    baseline = CalculatorBaseline("gfn2-xtb", EngineConfig(name="gfn1-xtb"), atoms)
+    search = SaddleSearch(atoms, 0.01, 40, baseline)
+    while not search.done:
+        checking, proposed = search._stationary is not None, search.propose()
+        labelled = label(proposed)
+        if checking:
+            checks.append(proposed.positions - search.best.positions)
+            if len(checks) == 1:
+                labelled = relabelled(
+                    labelled, labelled.get_potential_energy() + 1.0, labelled.get_forces()
+                )
+        search.observe(labelled)
+    assert search.converged
+    first, second = (search.largest(shift.ravel()) for shift in checks)
+    assert len(checks) == 2
+    assert first == pytest.approx(0.05)
+    assert second == pytest.approx(0.10)  # `best` is the first copy by then
+
+
+def test_a_search_that_strays_begins_again_with_shorter_steps(monkeypatch):
+    monkeypatch.setattr("nugget.onthefly.saddle_search.PATIENCE", 3)
+    monkeypatch.setattr("nugget.onthefly.saddle_search.MAX_ATTEMPTS", 2)
+    slab = hop()
+    slab[-1].z += 0.4  # far enough that three calls do not find the saddle
+    label, search = labeller(EMT()), SaddleSearch(slab, 0.01, 40)
+    while search.calls < 3:
+        search.observe(label(search.propose()))
+    assert search.centre is search.points[0]
+    run_search(search, label)
+    assert search.converged
+    assert search.modes.negative == 1
 
 
 def test_the_baseline_is_for_molecules_with_expensive_engines():

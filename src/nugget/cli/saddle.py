@@ -118,8 +118,9 @@ def saddle(
             if lowest:
                 values = ", ".join(f"{value:.2f}" for value in lowest)
                 rows.append((f"lowest modes ({kind})", f"{values} eV/Å²"))
-        heights = [f"{height:.4f} ± {report['error']:.4f} eV" for height in report["barriers"]]
-        rows += [("barrier", text) for text in heights]
+        for number, height in enumerate(report["barriers"], start=1):
+            text = f"{height:.4f} ± {report['error']:.4f} eV"
+            rows.append((f"barrier, minimum {number}", text))
         facts(f"Saddle search {report['reason']}: {run.directory}", rows)
         show_verdict(verdict)
         typer.echo(f"Page: nugget report {run.directory}")

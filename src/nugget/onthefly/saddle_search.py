@@ -38,9 +38,10 @@ from nugget.onthefly.saddle_surface import (
 from nugget.relax.local_surrogate import SKIN, PairFeatures, Point
 from nugget.relax.lockstep import movable
 
-FIRST, LONGEST, SHORTEST = 0.5, 0.7, 0.1  # Å: trust radius, the displacement of one atom
+FIRST, LONGEST, SHORTEST = 0.5, 0.7, 0.05  # Å: trust radius, the displacement of one atom
 FIRST_BARE = 0.2  # Å: first trust radius without a baseline
-GOOD, BAD = 0.1, 0.4  # eV: errors of the surrogate that enlarge and reduce the trust radius
+GOOD, BAD = 0.4, 0.8  # errors of predicted forces, relative to those before the step, that
+# enlarge and reduce the trust radius
 TIGHT = 0.2  # of fmax: forces of the surrogate at which its steps end
 PROBE = 0.1  # Å: displacement from a stationary point with a wrong number of negative modes
 MAX_PROBES = 5
@@ -48,11 +49,15 @@ CONFIRM = 0.05  # Å: displacement along the mode with which the engine confirms
 MAX_FAILURES = 4  # of the engine in a row
 MAX_LABELS = 1500  # of the surrogate; more would cost more than they improve it
 WINDOW = 5.0  # eV: points this far above the centre do not train the surrogate
-WORSE = 2.0  # ratio of forces from which on a badly predicted step is rejected
+SMALL = 5.0  # of fmax: smaller errors of forces do not reduce the trust radius
 MAX_ROTATIONS = 8  # calls that find the lowest mode of a structure
 TURN = 0.3  # Å: the lowest mode may be another one after this displacement
 CLOSE = 0.2  # Å: points that show curvatures of a structure
 MAX_CHECKS = 4  # calls that confirm the modes of a saddle
+JUMP = 0.15  # eV: energies and forces that disagree by more belong to two states of the engine
+PATIENCE = 30  # calls after which a search with forces above FAR begins again, with shorter steps
+FAR = 0.1  # eV/Å
+MAX_ATTEMPTS = 3
 ALIKE = 0.9  # cosine from which on a direction counts as one that was evaluated
 
 
@@ -70,7 +75,7 @@ class SaddleSearch:
     """`propose` a structure, evaluate it with the engine, `observe` the result, until `done`.
 
     mode : displacements (N, 3) of the mode to follow; None follows the lowest mode.
-    max_labels : energies and gradient components that train the surrogate, the last ones.
+    max_labels : energies and gradient components that train the surrogate, the nearest ones.
     """
 
     def __init__(
@@ -94,12 +99,16 @@ class SaddleSearch:
         self.end = SaddleEnd.RUNNING
         self.miss = float("nan")  # eV, surrogate minus engine at the last call
         self.forecast: tuple[float, float] | None = None  # predicted energy and σ, eV
+        self._predicted: Floats | None = None  # the gradient there
         self.modes: Modes | None = None  # of the surrogate at the end
-        self._followed = None if mode is None else np.asarray(mode[self.free], dtype=float)
-        self._features = PairFeatures(atoms, self.free, all_pairs=True)
+        self._given = None if mode is None else np.asarray(mode[self.free], dtype=float)
+        self._followed = self._given
+        self._features = PairFeatures(atoms, self.free)
         if not self._features.n_pairs:
             raise NuggetError("A saddle search needs atoms with neighbours.")
         self._reach = FIRST if baseline is not None else FIRST_BARE
+        self._longest = LONGEST
+        self._attempts, self._begun = 1, 0  # and the calls before this attempt
         self._failures = self._probes = 0
         self._next: Floats | None = None
         self._rotating = baseline is None  # while the lowest mode of the centre is not known
@@ -149,8 +158,29 @@ class SaddleSearch:
                 self.end = SaddleEnd.ENGINE_FAILED
         else:
             self._learn(atoms)
+        if self._strayed:
+            self._begin_again()
         if not self.done and self.calls >= self.max_calls:
             self.end = SaddleEnd.CALLS
+
+    @property
+    def _strayed(self) -> bool:
+        """Whether this attempt leads nowhere."""
+        if self.centre is None or self._attempts >= MAX_ATTEMPTS:
+            return False
+        if self.end is SaddleEnd.WRONG_MODES:
+            return True
+        late = not self.done and self.calls - self._begun >= PATIENCE
+        return late and self._stationary is None and self.largest(self.centre.gradient) > FAR
+
+    def _begin_again(self) -> None:
+        """Return to the start with half of the steps, and with everything that was learnt."""
+        self._longest = 0.5**self._attempts * FIRST
+        self._attempts, self._begun = self._attempts + 1, self.calls
+        self._reach, self._probes, self.end = 0.5 * self._longest, 0, SaddleEnd.RUNNING
+        self.centre, self._next, self._stationary = self.points[0], None, None
+        self._followed, self.forecast, self._turned = self._given, None, None
+        self._rotating = self.baseline is None
 
     def largest(self, vector: Floats) -> float:
         """The largest norm of an atom's part of a vector in the free coordinates."""
@@ -163,7 +193,10 @@ class SaddleSearch:
         assert self.centre is not None
         number = max(self._max_labels // (1 + int(self.free.sum())), 3)
         highest, features = self.centre.energy + WINDOW, self._features
-        points = [point for point in self.points if point.energy <= highest][-number:]
+        points = [point for point in self.points if point.energy <= highest]
+        if len(points) > number:
+            away = [self.largest(point.x - self.centre.x) for point in points]
+            points = [points[k] for k in np.sort(np.argsort(away, kind="stable")[:number])]
         if self.baseline is not None:
             try:
                 return Surface(features, points, BaselineMean(self.baseline, features))
@@ -172,7 +205,8 @@ class SaddleSearch:
         return Surface(features, points, SpringMean(features, self.points, self.centre.x))
 
     def _learn(self, atoms: Atoms) -> None:
-        self._failures = 0
+        if self._stationary is None:
+            self._failures = 0
         results = atoms.calc.results
         x = np.array(atoms.positions[self.free])
         point = Point(x, float(results["energy"]), -np.asarray(results["forces"])[self.free])
@@ -182,27 +216,33 @@ class SaddleSearch:
             self._check(*self._stationary, point)
             return
         if np.max(np.abs(self._features.positions[self.free] - x)) > 0.5 * SKIN:
-            self._features = PairFeatures(atoms, self.free, all_pairs=True)
+            self._features = PairFeatures(atoms, self.free)
         if self.centre is None or not self._rotating:
             self._accept(point)
             if self.largest(point.gradient) <= self.fmax and not self._rotating:
                 self._judge(x)
 
     def _accept(self, point: Point) -> None:
-        """Move the centre to a new point, and adapt the trust radius to the error of its energy.
+        """Move the centre to a new point, and adapt the trust radius to the error of its forces.
 
-        A point with a large error and larger forces than before only trains the surrogate.
+        A point with badly predicted and larger forces than before only trains the surrogate.
         """
-        if self.forecast is not None and self.centre is not None:
+        before = self.centre
+        if self.forecast is not None and self._predicted is not None and before is not None:
             self.miss = self.forecast[0] - point.energy
-            if abs(self.miss) < GOOD:
-                self._reach = min(1.2 * self._reach, LONGEST)
-            elif abs(self.miss) > BAD:
-                self._reach = max(0.7 * self._reach, SHORTEST)
-                if self.largest(point.gradient) > WORSE * self.largest(self.centre.gradient):
-                    self._reach = max(0.7 * self._reach, SHORTEST)
+            force, error = (
+                self.largest(point.gradient),
+                self.largest(point.gradient - self._predicted),
+            )
+            limit = self.largest(before.gradient)
+            if error < GOOD * limit:
+                self._reach = min(1.2 * self._reach, self._longest)
+            elif error > max(BAD * limit, SMALL * self.fmax):
+                step = self.largest(point.x - before.x)
+                self._reach = max(0.5 * min(self._reach, step), SHORTEST)
+                if force > limit:
                     return
-        before, self.centre = self.centre, point
+        self.centre = point
         if self.baseline is None and before is not None and self._turned is not None:
             rises = self.largest(point.gradient) > max(self.largest(before.gradient), self.fmax)
             self._rotating = rises and self.largest(point.x - self._turned) > TURN
@@ -214,6 +254,7 @@ class SaddleSearch:
         negative = self.modes.negative
         if negative == 1:
             self._stationary, self._checked = (self.best, self.points[-1]), []
+            self._failures = 0
             self._displace(x, self.modes.vectors[:, 0], CONFIRM)
         else:
             # Too many negative modes: go down the second. None: climb the softest.
@@ -221,11 +262,15 @@ class SaddleSearch:
 
     def _leave(self, x: Floats, direction: Floats) -> None:
         """Leave a stationary point that is no saddle."""
-        if self._probes >= MAX_PROBES:
-            self.end = SaddleEnd.WRONG_MODES
-            return
+        self._probed()
+        if not self.done:
+            self._displace(x, direction, PROBE)
+
+    def _probed(self) -> None:
+        """Count a stationary point that is no saddle; too many of them end the search."""
         self._probes += 1
-        self._displace(x, direction, PROBE)
+        if self._probes > MAX_PROBES:
+            self.end = SaddleEnd.WRONG_MODES
 
     def _displace(self, x: Floats, direction: Floats, length: float) -> None:
         """Propose a copy in which the atom that moves most is displaced by `length`."""
@@ -239,13 +284,18 @@ class SaddleSearch:
         not know, must not be.
         """
         step = probe.x - stationary.x
+        slopes = 0.5 * (probe.gradient + stationary.gradient) @ step
+        if abs(probe.energy - stationary.energy - slopes) > JUMP:
+            self._try_otherwise(stationary, probe)
+            return
         curvature = float((probe.gradient - stationary.gradient) @ step / (step @ step))
         lowest = not self._checked
         self._checked.append(step / np.linalg.norm(step))
         if lowest == (curvature >= -NEGATIVE):
             self._stationary, self.centre = None, probe
-            if not lowest:
-                self._leave(stationary.x, step)
+            self._probed()
+            if not (lowest or self.done):
+                self._displace(stationary.x, step, PROBE)
             return
         if self.baseline is None and len(self._checked) < MAX_CHECKS:
             surface = self.surface()
@@ -255,6 +305,16 @@ class SaddleSearch:
                 self._displace(stationary.x, second, CONFIRM)
                 return
         self.best, self.end = atoms, SaddleEnd.CONVERGED
+
+    def _try_otherwise(self, stationary: Point, probe: Point) -> None:
+        """The engine reached another electronic state: displace to the other side, then less."""
+        self.points.pop()
+        self._failures += 1
+        if self._failures >= MAX_FAILURES:
+            self.end = SaddleEnd.ENGINE_FAILED
+            return
+        factor = -1.0 if self._failures % 2 else -0.5
+        self._next, self.forecast = stationary.x + factor * (probe.x - stationary.x), None
 
     def _rotation(self) -> Floats | None:
         """The next displaced copy of the centre; None if its lowest mode is known.
@@ -283,7 +343,7 @@ class SaddleSearch:
         start, surface = self.centre.x, self.surface()
 
         def outside(x: Floats) -> bool:
-            return min(self.largest(x - point.x) for point in surface.points) > self._reach
+            return self.largest(x - start) > self._reach
 
         end = climb(surface, start, self._choose, self.largest, TIGHT * self.fmax, outside)
         x, energy = end.x, end.energy
@@ -291,7 +351,7 @@ class SaddleSearch:
             modes = surface.modes(x, end.hessian)
             x = x + 0.01 / self.largest(modes.vectors[:, 0]) * modes.vectors[:, 0]
             energy = surface(x)[0]
-        self.forecast = (energy, surface.std(x))
+        self.forecast, self._predicted = (energy, surface.std(x)), surface(x)[1]
         return x
 
     def _choose(self, modes: Modes) -> int:

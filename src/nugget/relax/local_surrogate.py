@@ -32,7 +32,7 @@ from nugget.structures.geometry import radii_of
 from nugget.structures.neighbours import find_pairs
 
 REACH, SKIN = 2.5, 1.0  # pairs up to REACH·b + SKIN (Å)
-SMALL = 40  # atoms of a molecule of which all pairs can be used
+SMALL = 40  # atoms of a molecule of which all pairs are used
 _GRID = np.linspace(0.6, REACH, 20)  # centres of the Gaussians, r/b
 _WIDTH = float(_GRID[1] - _GRID[0])
 
@@ -49,17 +49,18 @@ def _pair_function_factor() -> Floats:
 class PairFeatures:
     """The pairs of one structure with a free atom; `x` are its free coordinates, flat.
 
-    all_pairs : use every pair of a small molecule. Hydrogen atoms are neighbours up to 2.6 Å only;
-        without the pairs beyond, distances need not determine a torsion, or a leaving atom.
+    All pairs of a molecule with at most SMALL atoms are used. Hydrogen atoms are neighbours up to
+    2.6 Å only; without the pairs beyond, distances need not determine a torsion, a second molecule,
+    or a leaving atom.
     """
 
     factor = _pair_function_factor()
     n_basis = len(_GRID)
 
-    def __init__(self, atoms: Atoms, free: Bools, all_pairs: bool = False) -> None:
+    def __init__(self, atoms: Atoms, free: Bools) -> None:
         self.positions, self.free = atoms.positions.copy(), free
         radii = radii_of(atoms.numbers)
-        unlimited = all_pairs and len(atoms) <= SMALL and not atoms.pbc.any()
+        unlimited = len(atoms) <= SMALL and not atoms.pbc.any()
         widest = float(np.linalg.norm(np.ptp(self.positions, axis=0))) if unlimited else 0.0
         pairs = find_pairs(as_batch(atoms), max(2 * REACH * float(radii.max()), widest) + SKIN)
         i, j = pairs.i, pairs.j

@@ -268,7 +268,7 @@ def _figures(run: SaddleDirectory) -> Section:
     error = f"± {result['error']:.4f} eV"
     items = [("energy", f"{fixed(result['energy'])} {error}", "of the engine, at the saddle")]
     for k, value in enumerate(result["barriers"]):
-        items.append(("barrier", f"{fixed(value)} {error}", f"from minimum {k + 1}"))
+        items.append((f"barrier, minimum {k + 1}", f"{fixed(value)} {error}", "to the saddle"))
     items += [
         ("above the start", f"{fixed(result['above_start'], plus=True)} eV", ""),
         ("largest force", f"{result['fmax']:.4f} eV/Å", "of the engine"),

@@ -16,6 +16,7 @@ from nugget.errors import NuggetError
 
 _TOLERANCE = 1e-9  # Hartree; gradients are then accurate to about 1e-4 eV/Å
 _SHIFT, _DAMP = 0.3, 0.3  # Hartree, share of the density before: of iterations that oscillate
+_ROUNDS = 4  # orbitals are rotated out of an unstable solution at most this often
 
 
 class PySCF(Calculator):
@@ -28,6 +29,10 @@ class PySCF(Calculator):
     Every calculation starts from the same guess, so that it does not depend on earlier ones. If the
     field does not converge, second-order steps follow. If they do not converge either, both are
     repeated from superposed atomic densities with shifted levels and damping.
+
+    Open shells often have several solutions. One that is not a minimum with respect to rotations of
+    its orbitals is left for the lower one, because forces and energies of neighbouring structures
+    would otherwise jump.
     """
 
     implemented_properties = ["energy", "forces"]  # noqa: RUF012 (as in ASE)
@@ -88,7 +93,7 @@ class PySCF(Calculator):
                 field = field.newton()
                 field.kernel(field.mo_coeff, field.mo_occ)
             if field.converged:
-                return field
+                return field if multiplicity == 1 else _stable(field)
         raise CalculationFailed(f"SCF not converged, last energy {field.e_tot:.4f} Hartree")
 
     def _field(self, molecule: Any, closed_shell: bool) -> Any:
@@ -99,6 +104,20 @@ class PySCF(Calculator):
         field = dft.RKS(molecule) if closed_shell else dft.UKS(molecule)
         field.xc = self.method
         return field
+
+
+def _stable(field: Any) -> Any:
+    """The field, or the next lower one that is stable against rotations of its orbitals."""
+    for _ in range(_ROUNDS):
+        orbitals, _, stable, _ = field.stability(return_status=True)
+        if stable:
+            break
+        lower = field.newton()
+        lower.kernel(orbitals, field.mo_occ)
+        if not lower.converged or lower.e_tot > field.e_tot:
+            break
+        field = lower
+    return field
 
 
 @cache
