@@ -126,8 +126,21 @@ def test_one_energy_in_hartree(good):
             results["energy"] /= HARTREE
 
     text = said(fit(labelled(good, convert), code=2))
-    assert "Structure 7: the energy of structure 7" in text
+    assert "The energy of structure 7 is" in text
     assert "probably in Hartree" in text
+    assert "The same holds" not in text
+
+
+def test_energies_per_atom(good):
+    larger = [(atoms * (1, 1, 2), {**results, "energy": 2 * results["energy"]})
+              for atoms, results in good[:6]]  # fmt: skip
+    images = labelled([*good, *[(a, {"energy": r["energy"]}) for a, r in larger]])
+    text = said(fit(images))
+    assert "do not grow" not in text
+    for atoms in images:
+        atoms.calc.results["energy"] /= len(atoms)
+    text = said(fit(images, code=2))
+    assert "The energies do not grow with the number of atoms" in text
 
 
 def test_duplicates_with_different_labels(good):
@@ -143,7 +156,7 @@ def test_net_force(good):
             results["forces"][:, 2] += 0.4
 
     text = said(fit(labelled(good, push)))
-    assert "do not sum to zero (Structure 5; 3.2 eV/Å in structure 5)" in text
+    assert "Structure 5: the forces do not sum to zero (3.2 eV/Å)" in text
 
 
 def test_virial_as_stress(good):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from ase import Atoms
@@ -158,19 +160,25 @@ def test_second_moment_keeps_cells_and_elements_apart() -> None:
     assert total(mean, bulk("Au", "fcc", a=4.08)) < total(mean, bulk("Ag", "fcc", a=4.08)) < -2.0
 
 
-def second_moment_data(number: int, seed: int) -> list[Atoms]:
-    """Cells with labels of a second-moment potential that is not the universal one."""
-    truth = SecondMoment((("Cu", "Cu", 0.12, 1.4, 9.5, 2.4, 2.58),), cutoff=5.2)
-    rng = np.random.default_rng(seed)
-    images = []
-    for _ in range(number):
-        atoms = bulk("Cu", "fcc", a=3.6 * rng.uniform(0.96, 1.04), cubic=True) * (2, 1, 1)
-        atoms.positions += rng.normal(0.0, 0.12, atoms.positions.shape)
+def labelled(truth: MeanFunction, cells: Iterable[Atoms], seed: int, size: float) -> list[Atoms]:
+    """Displaced atoms with energies and forces of `truth`."""
+    rng, images = np.random.default_rng(seed), []
+    for cell in cells:
+        atoms = cell.copy()
+        atoms.set_cell(atoms.cell * rng.uniform(0.96, 1.04), scale_atoms=True)
+        atoms.positions += rng.normal(0.0, size, atoms.positions.shape)
         values = truth.evaluate(as_batch(atoms))
         energy = float(values.energies.sum()) - 7.0 * len(atoms)
         atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=-values.gradient)
         images.append(atoms)
     return images
+
+
+def second_moment_data(number: int, seed: int) -> list[Atoms]:
+    """Cells with labels of a second-moment potential that is not the universal one."""
+    truth = SecondMoment((("Cu", "Cu", 0.12, 1.4, 9.5, 2.4, 2.58),), cutoff=5.2)
+    cell = bulk("Cu", "fcc", a=3.6, cubic=True) * (2, 1, 1)
+    return labelled(truth, [cell] * number, seed, 0.12)
 
 
 def test_second_moment_is_fitted_to_forces() -> None:
@@ -234,16 +242,7 @@ def cell(scale: float) -> Atoms:
 
 
 def bond_order_data(number: int, seed: int) -> list[Atoms]:
-    truth, rng = bond_order(), np.random.default_rng(seed)
-    images = []
-    for _ in range(number):
-        atoms = cell(rng.uniform(0.96, 1.04))
-        atoms.positions += rng.normal(0.0, 0.15, atoms.positions.shape)
-        values = truth.evaluate(as_batch(atoms))
-        energy = float(values.energies.sum()) - 7.0 * len(atoms)
-        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=-values.gradient)
-        images.append(atoms)
-    return images
+    return labelled(bond_order(), [cell(1.0)] * number, seed, 0.15)
 
 
 def test_bond_order_is_fitted_to_forces() -> None:

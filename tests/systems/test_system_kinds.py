@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ase import Atoms
-from ase.build import bulk, fcc111
+from ase.build import bulk, fcc111, molecule
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
@@ -169,3 +169,18 @@ def test_generators_of_another_sort_do_not_suit() -> None:
     assert not suits(make_generator("strain"), cluster)
     assert not suits(make_generator("rattle"), water)
     assert suits(make_generator("molecule_move"), water)
+
+
+def test_arrangements_of_molecules_are_told_apart() -> None:
+    """All bond graphs of two intact water molecules are equal."""
+    goal = make_goal(make_config({"system": {"formula": "H2O*2"}}).system)
+    water, other = molecule("H2O"), molecule("H2O")
+    other.positions += [0, 0, 3.0]
+    close = water + other
+    other.rotate(90, "x", center="COM")
+    turned, moved = water + other, close.copy()
+    moved.rotate(40, (1, 2, 3))
+    moved.positions += 0.01
+    assert goal.count([close], [close, moved, turned]) == 2
+    assert goal.same(moved, close, loose=False)
+    assert not goal.same(turned, close, loose=True)

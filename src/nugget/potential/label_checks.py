@@ -12,7 +12,6 @@ from enum import Enum
 
 import numpy as np
 
-from nugget.display import counted
 from nugget.numerics.arrays import Floats, Ints
 from nugget.potential.training import Training, structure_keys
 
@@ -30,6 +29,10 @@ _UNITS = {"Hartree": 27.211386, "Rydberg": 13.605693, "kcal/mol": 0.0433641, "kJ
 # many eV/atom, and agrees in that unit within this share.
 _FAR, _FAR_ENERGY, _AGREES = 20.0, 1.0, 0.05
 
+# Energies are per atom if one energy per element explains them this much better than totals, in
+# structures whose numbers of atoms differ by this factor.
+_PER_ATOM, _SIZES = 0.2, 1.3
+
 # Largest σV/N, in eV, of one structure and of the median structure. A stress that changes the
 # energy of an atom by more per unit strain is a virial, or has another unit.
 _LARGEST_STRESS, _MEDIAN_STRESS = 60.0, 12.0
@@ -44,6 +47,7 @@ class Finding(Enum):
     DUPLICATES = "duplicates with different labels"
     NET_FORCE = "forces that do not sum to zero"
     ENERGY_UNIT = "energy in another unit"
+    PER_ATOM = "energies per atom"
     STRESS_SIZE = "stress of an impossible size"
     FORCE_SCALE = "forces that contradict the energies"
     STRESS_SCALE = "stress that contradicts the energies"
@@ -61,8 +65,27 @@ class LabelFinding:
 
 def check_labels(training: Training) -> list[LabelFinding]:
     """All findings that need no model."""
-    checks = (_energy_units, _stress_sizes, _duplicates, _net_forces)
+    checks = (_per_atom, _energy_units, _stress_sizes, _duplicates, _net_forces)
     return [finding for check in checks for finding in check(training)]
+
+
+def _per_atom(training: Training) -> Iterator[LabelFinding]:
+    """Energies that do not grow with the number of atoms."""
+    sizes, shares = training.batch.sizes, _shares(training)
+    if sizes.max() < _SIZES * sizes.min():
+        return
+    errors = []
+    for label, counts in ((training.energy / sizes, sizes), (training.energy, 1.0)):
+        errors.append(
+            float(np.mean(np.abs(label - shares @ least_absolute(shares, label)) * counts))
+        )
+    if errors[1] < _PER_ATOM * errors[0]:
+        yield LabelFinding(
+            Finding.PER_ATOM, (),
+            "The energies do not grow with the number of atoms, so they are probably energies per "
+            "atom: multiply each by the number of atoms.",
+            refuses=True,
+        )  # fmt: skip
 
 
 def _energy_units(training: Training) -> Iterator[LabelFinding]:
@@ -79,25 +102,31 @@ def _energy_units(training: Training) -> Iterator[LabelFinding]:
                 found[unit].append(int(s))
                 break
     for unit, some in found.items():
-        first = some[0]
+        first, others = some[0], ""
+        if len(some) > 1:
+            others = f" The same holds for {_structures(some[1:]).lower()}."
         yield LabelFinding(
             Finding.ENERGY_UNIT, tuple(some),
-            f"{_structures(some)}: the energy of structure {first} is {label[first]:.4g} eV/atom, "
-            f"where the other structures suggest {expected[first]:.4g}; it is probably in {unit}. "
-            "Convert it to eV.",
+            f"The energy of structure {first} is {label[first]:.4g} eV/atom, where the other "
+            f"structures suggest {expected[first]:.4g}; it is probably in {unit}: convert it to eV."
+            f"{others}",
             refuses=True,
         )  # fmt: skip
 
 
 def _by_composition(training: Training) -> Floats:
     """Energies per atom (B,) from one energy per element by least absolute deviations."""
+    shares = _shares(training)
+    return shares @ least_absolute(shares, training.energy / training.batch.sizes)
+
+
+def _shares(training: Training) -> Floats:
+    """The share of each element in each structure."""
     batch = training.batch
     elements = np.unique(batch.numbers)
-    shares = np.zeros((len(batch), len(elements)))
-    np.add.at(shares, (batch.owner, np.searchsorted(elements, batch.numbers)), 1.0)
-    shares /= batch.sizes[:, None]
-    label = training.energy / batch.sizes
-    return shares @ least_absolute(shares, label)
+    counts = np.zeros((len(batch), len(elements)))
+    np.add.at(counts, (batch.owner, np.searchsorted(elements, batch.numbers)), 1.0)
+    return counts / batch.sizes[:, None]
 
 
 def least_absolute(design: Floats, y: Floats, steps: int = 50) -> Floats:
@@ -168,11 +197,11 @@ def _net_forces(training: Training) -> Iterator[LabelFinding]:
     some = np.flatnonzero(has & (net > np.maximum(_NET, _NET_SHARE * total)))
     if len(some):
         worst = int(some[np.argmax(net[some])])
+        place = f" in structure {worst}" if len(some) > 1 else ""
         yield LabelFinding(
             Finding.NET_FORCE, tuple(int(s) for s in some),
-            f"The forces of {counted(len(some), 'structure')} do not sum to zero "
-            f"({_structures(some)}; {net[worst]:.3g} eV/Å in structure {worst}): forces of fixed "
-            "atoms are missing, or a field acts that the model does not know.",
+            f"{_structures(some)}: the forces do not sum to zero ({net[worst]:.3g} eV/Å{place}). "
+            "Forces of fixed atoms are missing, or a field acts that the model does not know.",
         )  # fmt: skip
 
 

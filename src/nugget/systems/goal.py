@@ -220,14 +220,27 @@ class LowestEnergy(Goal):
         return KnownStructures(distance_tol=None) if by_graph else KnownStructures()
 
     def same(self, atoms: Atoms, reference: Atoms, loose: bool) -> bool:
+        if self.molecules:
+            return atoms in self._arrangements([reference], 0.5 if loose else 0.2)
         return same_graph(atoms, reference)
 
     def same_atoms(self, atoms: Atoms, numbers: Sequence[int]) -> bool:
         return sorted(atoms.numbers) == sorted(numbers)
 
     def count(self, atoms: Sequence[Atoms], images: Sequence[Atoms]) -> int:
+        if self.molecules:
+            known = self._arrangements(atoms)
+            return sum(one in known for one in images)
         keys = {graph_key(one) for one in atoms}
         return sum(graph_key(one) in keys for one in images)
+
+    @staticmethod
+    def _arrangements(atoms: Sequence[Atoms], tolerance: float = 0.2) -> KnownStructures:
+        """Structures of molecules, whose distances may differ by the tolerance, Å."""
+        known = KnownStructures(tolerance)
+        for one in atoms:
+            known.add(one)
+        return known
 
 
 @dataclass(frozen=True)
