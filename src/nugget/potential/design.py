@@ -63,19 +63,20 @@ def label_rows(
 
     def fill(s: int) -> None:
         """Write the rows and labels of one structure to their place."""
-        places = np.split(np.arange(ends[s], ends[s + 1]), np.cumsum(lengths[s])[:2])
-        energy, forces, stress = places
+        number, start = lengths[s].tolist(), int(ends[s])
+        forces = slice(start + number[0], start + number[0] + number[1])
+        energy, stress = slice(start, forces.start), slice(forces.stop, int(ends[s + 1]))
         rows[energy], y[energy] = energies.rows[s], energies.y[s]
-        if len(forces) or len(stress):
+        if number[1] or number[2]:
             kernel_rows = inducing.forward(points.select([s]))
             grad, strain = gradient_rows(
                 env.select(np.array([s])), kernel_rows, strain=has_stress[s]
             )
-        if len(forces):
+        if number[1]:
             atoms = slice(batch.offsets[s], batch.offsets[s + 1])
-            np.negative(grad.reshape(-1, m), out=rows[forces[0] : forces[-1] + 1])
+            np.negative(grad.reshape(-1, m), out=rows[forces])
             y[forces] = (training.forces[atoms] + slope[atoms]).ravel()
-        if len(stress) and strain is not None:
+        if number[2] and strain is not None:
             volume = abs(np.linalg.det(batch.cells[s]))
             rows[stress] = voigt(strain[0]) / volume
             y[stress] = training.stress[s] - voigt(strained[s]) / volume
@@ -115,8 +116,9 @@ def gradient_rows(
     sheared = np.zeros((len(env.batch), 3, 3, m)) if strain else np.zeros((0, 3, 3, m))
     owner = env.owner
     for part in rows.parts:
+        chosen: slice | Ints
         if part.rows is None:
-            chosen = np.arange(len(jacobian.centre))
+            chosen = slice(None)  # no copy
             local = jacobian.centre
         else:
             position = np.full(len(env.values), -1, dtype=np.int64)
