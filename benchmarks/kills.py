@@ -11,7 +11,7 @@ as those of the whole run, the directory must contain the same files, no tempora
 directory may remain, no lock may be held, and no process may be alive. With several evaluations in
 flight the order of completion decides what is proposed. There, all rows recorded before the kill
 must be in the final database, and a replay must give all bits again. Finished kills are kept in DIR
-and are not repeated. Writes results/kills.json.
+and in results/kills.json and are not repeated. Without these, all begins anew.
 """
 
 from __future__ import annotations
@@ -42,41 +42,52 @@ from ase.io import read, write
 
 from nugget.search.search import Search
 
-# Imported by every Python process that has its directory on PYTHONPATH; the command counts.
+RESULTS = common.RESULTS / "kills.json"
+
+# Imported by every Python process that has its directory on PYTHONPATH. Only the command counts its
+# events, or all of its processes together.
 HOOK = """
 import os, signal, sys, threading, time
 
-if os.environ.get("KILL_RUN") and "KILL_PID" not in os.environ:  # not in processes of its own
-    os.environ["KILL_PID"] = str(os.getpid())
-    run, limit, count = os.environ["KILL_RUN"], int(os.environ["KILL_AT"]), 0
+ALL = os.environ.get("KILL_ALL") == "1"
+if os.environ.get("KILL_RUN") and (ALL or "KILL_PID" not in os.environ):
+    command = os.environ.setdefault("KILL_PID", str(os.getpid()))
+    mine = str(os.getpid())
+    run, limit = os.environ["KILL_RUN"], int(os.environ["KILL_AT"])
+    log = os.open(os.environ["KILL_COUNT"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     names = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect"}
     anywhere = {"fcntl.flock", "fcntl.lockf", "subprocess.Popen"}
 
     def kill():
-        time.sleep(float(os.environ["KILL_DELAY"]))
+        if ALL:
+            os.killpg(int(command), signal.SIGKILL)  # the command leads a session
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def later():
+        time.sleep(float(os.environ["KILL_DELAY"]))
+        kill()
+
+    def inside(name):
+        if isinstance(name, (str, bytes, os.PathLike)):
+            return os.path.abspath(os.fsdecode(name)).startswith(run)
+        return False
+
     def hook(event, arguments):
-        global count
+        if not ALL and str(os.getpid()) != mine:  # a fork
+            return
         if event not in anywhere:
-            if event not in names or run not in str(arguments[0]):
+            if event not in names or not inside(arguments[0]):
                 return
             if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & 3):
                 return
-        count += 1
-        if count == limit:
+        os.write(log, b".")
+        count = os.fstat(log).st_size
+        if count == limit or (ALL and 0 < limit < count):
             if os.environ["KILL_DELAY"] == "0":
-                os.kill(os.getpid(), signal.SIGKILL)
-            threading.Thread(target=kill, daemon=True).start()
+                kill()
+            threading.Thread(target=later, daemon=True).start()
 
     sys.addaudithook(hook)
-
-    def report():
-        with open(os.environ["KILL_COUNT"], "w") as file:
-            file.write(str(count))
-
-    import atexit
-    atexit.register(report)
 """
 
 
@@ -85,7 +96,8 @@ class Command:
     """How to start and resume a run, and what of its directory must have the same bits.
 
     `before` is a command that is run, undisturbed, first. `kept` are the rows that a kill must not
-    change, where the results depend on the order of completion.
+    change, where the results depend on the order of completion. With `everything`, the events of
+    all its processes count, and all of them are killed, as by a power failure.
     """
 
     kills: int
@@ -95,6 +107,7 @@ class Command:
     out: str = "run"
     before: list[str] | None = None
     kept: Callable[[Path], list[Any]] | None = None
+    everything: bool = False
 
 
 def structures(path: Path) -> list[Any]:
@@ -161,6 +174,7 @@ def commands() -> dict[str, Command]:
     search = ["--engine", "emt", "--seed", "5", *settings]
     resumed = ["search", "--resume", "run"]
     flight = ["--set", "search.in_flight=3", "--set", "execution.kind=processes"]
+    campaign = ["campaign", "Au6", "--repeats", "2", *search, "--budget", "4"]
     label = ["label", "pool.extxyz", "--engine", "emt"]
     fit = ["fit", "train.extxyz", "--preset", "quick", "--points", "60", "--force"]
     relax = ["relax", "pool.extxyz", "--engine", "emt", "--force"]
@@ -181,9 +195,9 @@ def commands() -> dict[str, Command]:
         "vary": Command(
             12, ["search", "--vary", "Cu:2-3", *search, "--budget", "5", "--set",
                  "system.chemical_potential=Cu=-3.5:-1.0"], resumed, search_results),
-        "campaign": Command(
-            20, ["campaign", "Au6", "--repeats", "2", *search, "--budget", "4"],
-            ["campaign", "--resume", "run"], campaign_results),
+        "campaign": Command(10, campaign, ["campaign", "--resume", "run"], campaign_results),
+        "campaign with workers": Command(
+            14, campaign, ["campaign", "--resume", "run"], campaign_results, everything=True),
         "md": Command(
             16, ["md", "cu.extxyz", "--engine", "emt", "--steps", "20", "--every", "10", "--seed",
                  "1"], ["md", "--resume", "run"], files("md.extxyz", "labelled.extxyz")),
@@ -228,13 +242,19 @@ def inputs(directory: Path) -> None:
 
 
 def run(
-    command: list[str], here: Path, hook: Path, at: int = 0, delay: float = 0.0
+    command: list[str],
+    here: Path,
+    hook: Path,
+    at: int = 0,
+    delay: float = 0.0,
+    everything: bool = False,
 ) -> tuple[int, int]:
     """Exit code of a command in a directory and its number of events.
 
     It is killed `delay` seconds after event `at`.
     """
     count = here / "events"
+    count.unlink(missing_ok=True)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")]),
@@ -242,6 +262,7 @@ def run(
         "KILL_AT": str(at),
         "KILL_DELAY": f"{delay:g}",
         "KILL_COUNT": str(count),
+        "KILL_ALL": str(int(everything)),
         "TMPDIR": str(here / "tmp"),
     }
     (here / "tmp").mkdir(exist_ok=True)
@@ -251,7 +272,7 @@ def run(
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         code = process.wait()
-    return code, int(count.read_text()) if count.exists() else 0
+    return code, count.stat().st_size
 
 
 def processes(session: str) -> list[str]:
@@ -312,7 +333,7 @@ def killed_once(
     command: Command, start: list[str], here: Path, whole: Path, hook: Path, at: int, delay: float
 ) -> dict[str, Any]:
     """Kill a command once, bring it to its end, and compare with the whole run."""
-    code, _ = run(start, here, hook, at, delay)
+    code, _ = run(start, here, hook, at, delay, command.everything)
     row: dict[str, Any] = {"event": at, "delay": delay, "killed": code == -signal.SIGKILL}
     orphans, out = processes(str(here)), here / command.out
     kept = [] if command.kept is None else command.kept(out)
@@ -329,46 +350,73 @@ def killed_once(
     return row
 
 
+def recorded(name: str) -> list[dict[str, Any]]:
+    """The kills of a command in the results."""
+    if not RESULTS.exists():
+        return []
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())["results"].get(name, [])
+    return rows
+
+
+def whole_run(command: Command, start: list[str], whole: Path, hook: Path) -> int:
+    """The number of events of a run that is not disturbed; it stays in `whole`."""
+    file = whole.with_name("count")
+    if not file.exists():
+        prepared(command, whole, hook)
+        code, events = run(start, whole, hook, everything=command.everything)
+        if code:
+            raise SystemExit(f"{start[0]} ended with {code}: see {whole / 'output'}")
+        file.write_text(str(events))
+    return int(file.read_text())
+
+
 def drill(
     name: str, command: Command, share: float, seed: int, out: Path, again: bool = False
 ) -> list[dict[str, Any]]:
     """Kill a command at events drawn at random; one row for each kill.
 
-    With `again`, kills that were not clean before are repeated.
+    Commands that ended before their kill do not count, so others follow. With `again`, kills that
+    were not clean before are repeated.
     """
     place = out / name.replace(" ", "_")
     log = place / "rows.json"
-    rows: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
-    place.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else recorded(name)
     hook = place / "hook"
-    hook.mkdir(exist_ok=True)
+    hook.mkdir(parents=True, exist_ok=True)
     (hook / "sitecustomize.py").write_text(HOOK)
     option = "--out" if command.out == "run" else "-o"
     start = command.start if command.before else [*command.start, option, command.out]
     whole, kills = place / "whole", max(round(share * command.kills), 1)
-    if not (whole / "events").exists():
-        prepared(command, whole, hook)
-        code, _ = run(start, whole, hook)
-        if code:
-            raise SystemExit(f"{name} ended with {code}: see {whole / 'output'}")
-    events = int((whole / "events").read_text())
-    rng = np.random.default_rng([seed, *name.encode()])
-    moments = rng.permutation(max(events, command.kills)) % events + 1
-    delays = np.where(rng.random(len(moments)) < 0.5, 0.0, rng.uniform(0.0, 0.05, len(moments)))
-    clean = [row["same"] and not row["remains"] for row in rows]
-    for k in range(kills):
-        if k < len(rows) and (clean[k] or not again):
+    again = again and not all(clean(row) for row in rows)
+    if not again and sum(row["killed"] for row in rows) >= kills:
+        return rows
+    events = whole_run(command, start, whole, hook)
+    for k in range(3 * kills):
+        if k < len(rows) and (clean(rows[k]) or not again):
             continue
-        here = place / f"kill{k}"
+        if sum(row["killed"] for row in rows[:k]) >= kills:
+            break
+        here, (at, delay) = place / f"kill{k}", moment(name, seed, k, events)
         prepared(command, here, hook)
-        at, delay = int(moments[k]), round(float(delays[k]), 4)
         row = killed_once(command, start, here, whole, hook, at, delay)
         rows[k : k + 1] = [row]
         print(name, k, row, flush=True)
         log.write_text(json.dumps(rows))
-        if row["same"] and not row["remains"]:
+        if clean(row):
             shutil.rmtree(here)
     return rows
+
+
+def clean(row: dict[str, Any]) -> bool:
+    return row["same"] and not row["remains"]
+
+
+def moment(name: str, seed: int, k: int, events: int) -> tuple[int, float]:
+    """The event and the delay of kill `k`; every event has its turn before one is repeated."""
+    rng = np.random.default_rng([seed, *name.encode(), k // events])
+    event = int(rng.permutation(events)[k % events]) + 1
+    rng = np.random.default_rng([seed, *name.encode(), k])
+    return event, round(float(rng.choice([0.0, rng.uniform(0.0, 0.05)])), 4)
 
 
 def main() -> None:
@@ -395,7 +443,7 @@ def main() -> None:
             for name, rows in results.items()
         ],
     )  # fmt: skip
-    common.save("kills", results)
+    common.save("kills", {name: results.get(name) or recorded(name) for name in every})
 
 
 if __name__ == "__main__":

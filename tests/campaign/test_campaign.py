@@ -181,6 +181,23 @@ class Nobody(Executor):
         raise AssertionError("there is nothing to do")
 
 
+def test_a_search_killed_in_its_final_relaxations_has_not_ended(
+    whole: Campaign, base: Config, tmp_path: Path
+):
+    """Its budget is used, but what it would report is neither relaxed nor checked."""
+    shutil.copytree(whole.directory / "runs", tmp_path / "runs")
+    killed = tmp_path / "runs" / "kappa=4" / "seed-0001"
+    for name in ("result.json", "status.json"):
+        (killed / name).unlink()
+    with closing(sqlite3.connect(killed / "search.db")) as db, db:
+        db.execute(f"delete from systems where id > {base.search.budget}")
+    assert len(Store.open(killed).records()) == base.search.budget
+    assert read_outcome(killed) is None
+    campaign = Campaign.create(base, VARY, 2, tmp_path)
+    campaign.run(InProcess())
+    assert [plain(row) for row in campaign.rows()] == [plain(row) for row in whole.rows()]
+
+
 def test_searches_of_somebody_else_are_refused(whole: Campaign, base: Config, tmp_path: Path):
     other = tmp_path / "runs" / "kappa=0" / "seed-0000"
     Search.create(config(candidates=7), other)

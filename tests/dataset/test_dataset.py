@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import ase.db
@@ -131,6 +132,16 @@ def test_failures_are_recorded_and_replaced(tmp_path):
     assert report.streams["Au7"][FAILED] == report.failures["exception"]
     failed = [r for r in ase.db.connect(tmp_path / "dataset.db").select() if "failure" in r]
     assert "not in the mood" in failed[0].data["reason"]
+
+
+def test_the_engine_is_checked(tmp_path):
+    options = {"file": str(tmp_path / "shift")}
+    recipe = Recipe(("Au5",), 1, "faulty_engines:shifted", options=options, relax_steps=0)
+    (tmp_path / "shift").write_text("0.0")
+    assert "forces agree with energies" in build(tmp_path / "set", recipe).engine_check
+    (tmp_path / "shift").write_text("3.0")
+    with pytest.raises(NuggetError, match="cannot be mixed with the recorded ones"):
+        build(tmp_path / "set", replace(recipe, count=2))
 
 
 def test_structures_from_files(tmp_path):

@@ -56,6 +56,35 @@ def test_another_engine_is_refused(tmp_path: Path):
     label(clusters(1), EngineConfig(name="emt", time_limit=5.0), out)
 
 
+def test_wrong_forces_are_no_labels(tmp_path: Path):
+    out = tmp_path / "labelled.extxyz"
+    wrong = EngineConfig(name="faulty_engines:wrong_forces", options={"how": "hartree"})
+    with pytest.raises(NuggetError, match="too small: they seem to be in Hartree/Bohr"):
+        label(clusters(2), wrong, out)
+    assert not out.exists()
+    assert not Database(directory_of(out) / DATABASE).rows()
+    assert label(clusters(2), wrong.model_copy(update={"verify": False}), out).labelled == 2
+
+
+@pytest.mark.parametrize("relax_steps", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_labels_of_two_versions_of_an_engine_are_not_mixed(tmp_path: Path, relax_steps: int):
+    out, shift = tmp_path / "labelled.extxyz", tmp_path / "shift"
+    engine = EngineConfig(
+        name="faulty_engines:shifted", options={"file": str(shift)}, relax_steps=relax_steps
+    )
+    images = clusters(3)
+    shift.write_text("0.0")
+    report = label(images[:1], engine, out)
+    assert report.engine_check is not None
+    assert "forces agree with energies" in report.engine_check
+    shift.write_text("3.0")
+    with pytest.raises(NuggetError, match=r"cannot be mixed .* versions are the same"):
+        label(images, engine, out)
+    assert len(read_images(out)) == 1
+    shift.write_text("0.0")
+    assert label(images, engine, out).calculated_now == 2
+
+
 def test_failures_are_recorded_and_repeated_on_request(tmp_path: Path):
     images, out = clusters(3), tmp_path / "labelled.extxyz"
     images[1].symbols[0] = "U"  # unknown to EMT

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
 
 import pytest
+from ase import Atoms
+from typer.testing import CliRunner
 
+from nugget.cli.main import app
 from nugget.engines import slurm
-from nugget.engines.batch_jobs import JobExecutor, JobOptions, job_options, job_script
+from nugget.engines.batch_jobs import JobExecutor, JobOptions, _JobFuture, job_options, job_script
 from nugget.engines.dask_cluster import job_queue_options
-from nugget.engines.engine_settings import ExecutionConfig, execution_code
-from nugget.engines.execution import make_executor, script_of
+from nugget.engines.engine_settings import EngineConfig, ExecutionConfig, execution_code
+from nugget.engines.execution import InProcess, make_executor, script_of
+from nugget.engines.job import RESULT
 from nugget.engines.outcome import WalltimeError
+from nugget.engines.queue import EvaluationQueue
 from nugget.engines.slurm import State, state_of
 from nugget.errors import NuggetError
+from nugget.search.prepare import check
+from nugget.search.search_settings import read_config
 
 needs_slurm = pytest.mark.skipif(
     shutil.which("sinfo") is None
@@ -70,6 +78,68 @@ def test_without_sbatch_one_sentence(tmp_path, monkeypatch):
     ):
         pass
     assert not list(tmp_path.iterdir())
+
+
+ELSEWHERE = """
+[system]
+formula = "Au3"
+[engine]
+name = "espresso"
+options = {pseudopotentials = {Au = "Au.upf"}, command = "nowhere/pw.x"}
+[execution]
+kind = "jobs"
+options = {environment = {ESPRESSO_PSEUDO = "/data/pseudo"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        (ELSEWHERE, None),
+        (ELSEWHERE.replace("options = {ps", "options = {kpts = 3, ps"), "the option kpts is 3"),
+        (ELSEWHERE.partition("[execution]")[0], "'espresso' is not installed"),
+    ],
+    ids=["jobs", "wrong option", "here"],
+)
+def test_a_search_and_a_trial_agree_on_what_must_be_installed(tmp_path, settings, refused):
+    """Modules and variables of a job are its own, so that only the settings are checked here."""
+    file = tmp_path / "s.toml"
+    file.write_text(settings)
+    config = read_config(file)
+    trial = ["engines", "--try", str(file), "--execution", "--dry-run", "--trust"]
+    result = CliRunner().invoke(app, trial, env={"COLUMNS": "200"})
+    if refused is None:
+        check(config, {})
+        assert result.exit_code == 0, result.output
+        return
+    with pytest.raises(NuggetError, match=refused):
+        check(config, {})
+    assert re.search(refused, result.output + str(result.exception)), result.output
+
+
+@pytest.mark.parametrize("submitted", [True, False], ids=["evaluation", "check"])
+def test_an_engine_that_is_missing_there_ends_the_run(submitted):
+    """No evaluation of the budget is spent on a machine without the program."""
+    settings = EngineConfig(name="espresso", options={"command": "nowhere/pw.x"})
+    with EvaluationQueue(settings, 1, InProcess()) as queue:
+        if submitted:
+            queue.submit(0, Atoms("Au"))
+        with pytest.raises(NuggetError, match="machine of a worker: engine 'espresso' is not"):
+            queue.next() if submitted else queue.evaluate(Atoms("Au"))
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_answer_that_is_an_error_is_not_found_again(tmp_path, answered):
+    """The next process submits the call again; files of a job without an answer stay."""
+    job = tmp_path / "job"
+    job.mkdir()
+    if answered:
+        (job / RESULT).touch()
+    future = _JobFuture(job)
+    future.set_exception(NuggetError("engine 'espresso' is not installed"))
+    with pytest.raises(NuggetError, match="not installed"):
+        future.result()
+    assert job.exists() is not answered
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,8 @@ from nugget.engines.options import Use, bare_name, code
 from nugget.engines.task import Task, run_task
 from nugget.errors import NuggetError
 
-# All engines that come with nugget.
-BUILT_IN = (
-    "ani", "aims", "chgnet", "cp2k", "emt", "espresso", "fairchem", "gfn1-xtb", "gfn2-xtb", "gpaw",
-    "lj", "mace", "mattersim", "orb", "orca", "pyscf", "sevennet", "tersoff", "vasp",
-)  # fmt: skip
+# All engines that come with nugget, those without a table of options included.
+BUILT_IN = [name for name, engine in engines().items() if engine.load is None]
 
 
 @pytest.mark.parametrize(

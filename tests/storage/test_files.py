@@ -37,6 +37,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
+def test_what_a_killed_process_left_of_a_file_goes_when_it_is_written_again(tmp_path: Path):
+    """Output files lie in directories of the user, which nobody locks."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (tmp_path / f".{gone.pid}.7.partial.a.json").touch()
+    others = [f".{os.getpid()}.7.partial.a.json", f".{gone.pid}.7.partial.b.json"]
+    for name in others:
+        (tmp_path / name).touch()
+    write_atomically(tmp_path / "a.json", "text")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", *others}
+
+
 WRITER = """
 import sys, time
 from pathlib import Path

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nugget.campaign.grid import Setting, make_settings
-from nugget.campaign.results import Outcome, Row, examine, has_ended, keep, read_outcome
+from nugget.campaign.results import Outcome, Row, examine, keep, read_outcome
 from nugget.campaign.statistics import KaplanMeier
 from nugget.engines.engine_settings import ExecutionConfig, require_trust
 from nugget.engines.execution import require_alive
@@ -77,8 +77,7 @@ def _to_the_end(directory: Path, job: Job) -> Outcome | None:
             search.stop()
 
     result = search.run(watch)
-    outcome = examine(search.store)
-    return None if result.interrupted and not has_ended(outcome, search.store) else outcome
+    return None if result.interrupted else examine(search.store)
 
 
 def _open(directory: Path, job: Job) -> Search:

@@ -18,7 +18,7 @@ from ase import Atoms
 
 from nugget.errors import NuggetError
 from nugget.search.knowledge import is_found, read_references
-from nugget.search.record import Record, energy_of, lowest_steps
+from nugget.search.record import EndStatus, Record, energy_of, lowest_steps
 from nugget.search.search_settings import Config
 from nugget.search.store import DATABASE, SETTINGS, Store
 from nugget.storage.files import read_sealed, replacing, write_atomically, write_sealed
@@ -67,9 +67,9 @@ def read_outcome(directory: Path) -> Outcome | None:
     if not (directory / SETTINGS).exists() or not (directory / DATABASE).exists():
         return None
     store = Store.open(directory)
-    outcome = examine(store)
-    if not has_ended(outcome, store):
+    if not has_ended(store):
         return None
+    outcome = examine(store)
     # A directory without write permission can still be read.
     with contextlib.suppress(NuggetError):
         keep(directory, outcome)
@@ -123,12 +123,13 @@ def _hits(
     return first, solution
 
 
-def has_ended(outcome: Outcome, store: Store) -> bool:
-    """Has the search found a reference, used its budget, or finished for another reason?"""
-    if outcome.found or outcome.evaluations >= store.config().search.budget:
-        return True
+def has_ended(store: Store) -> bool:
+    """Has the search come to its end, with final relaxations and the last check of its result?
+
+    A search that only lacks the file with its end is run again, and ends at once.
+    """
     end = store.end()
-    return end is not None and end.exhausted
+    return end is not None and end.status in (EndStatus.FINISHED, EndStatus.FOUND)
 
 
 def keep(directory: Path, outcome: Outcome) -> None:

@@ -113,6 +113,7 @@ def _print(recipe: Recipe, report: Report, seconds: float) -> None:
             ("engine", f"{recipe.engine}, {recipe.relax_steps} relaxation steps"),
             ("labelled", f"{report.labelled_now} now, {report.labelled_before} before"),
             ("failures", ", ".join(f"{n} {k}" for k, n in report.failures.items()) or "none"),
+            *([("engine check", report.engine_check)] if report.engine_check else []),
             ("time", f"{seconds:.0f} s now, {report.engine_seconds:.0f} s of engine in all"),
             ("directory", report.directory),
         ],

@@ -245,6 +245,7 @@ def try_execution(
     from nugget.engines.engine_settings import EngineConfig, execution_code, require_trust
     from nugget.engines.execution import make_executor, script_of
     from nugget.engines.queue import EvaluationQueue
+    from nugget.engines.task import Task
     from nugget.search.search_settings import read_config
 
     if not name.endswith(".toml"):
@@ -254,13 +255,14 @@ def try_execution(
         )
     where = read_config(Path(name)).execution
     require_trust(execution_code(where), name, trust)
+    program, options, settings = engine
+    config = EngineConfig(name=program, options=options, retries=0, **settings)
+    Task.of(config).check(where)
     directory = Path.cwd()
     if not json:
         typer.echo(script_of(where, directory))
     if dry_run:
         return
-    program, options, settings = engine
-    config = EngineConfig(name=program, options=options, retries=0, **settings)
     atoms = _structure(name, file)
     with (
         make_executor(where, directory) as executor,

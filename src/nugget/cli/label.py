@@ -94,6 +94,7 @@ def label(
                 ("structures", f"{report.labelled} of {report.structures} have labels"),
                 ("calculated now", report.calculated_now),
                 ("engine", f"{report.engine_seconds:.0f} s in all"),
+                *([("engine check", report.engine_check)] if report.engine_check else []),
                 ("written", out if report.labelled else "nothing"),
                 ("record", report.directory),
             ],

@@ -95,8 +95,8 @@ def relax(
             if step is not None:
                 step(sum(run.done for run in runs), len(runs))
 
-        checking = CheckingQueue(queue)
-        relax_through(checking if config.verify else queue, dict(enumerate(runs)), show_progress)
+        checking = CheckingQueue(queue, config)
+        relax_through(checking, dict(enumerate(runs)), show_progress)
     write_images(out, [_described(run.result()) for run in runs])
     rows = [_row(k, run, pressure * GPa, images[k]) for k, run in enumerate(runs)]
     checked = None if checking.report is None else str(checking.report)

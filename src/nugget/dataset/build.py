@@ -18,6 +18,7 @@ from ase import Atoms
 
 from nugget.dataset.recipe import FAILED, Recipe, Stream, gathered_stream, generated_stream
 from nugget.display import Progress
+from nugget.engines.engine_check import CheckingQueue
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.outcome import Outcome
 from nugget.engines.queue import EvaluationQueue
@@ -44,6 +45,7 @@ class Report:
     labelled_now: int
     labelled_before: int
     engine_seconds: float
+    engine_check: str | None = None  # the first check of the engine, if there was one
 
     @property
     def complete(self) -> bool:
@@ -81,7 +83,10 @@ def build(
             write_sealed(folder / RECIPE, recipe.to_dict())
             if not database.path.exists():
                 Database.create(database.path, {})
-            now = _work(streams, labelled, database, queue, advance)
+            good = (one for one in labelled.values() if isinstance(one, Atoms))
+            first = next(good, None)
+            checking = CheckingQueue(queue, engine, folder, first, database.versions())
+            now = _work(streams, labelled, database, checking, advance)
         parts = _split(recipe, [pair for s in streams for pair in s.accepted])
         for name, images in parts.items():
             _write(folder / f"{name}.extxyz", images)
@@ -97,6 +102,7 @@ def build(
         labelled_now=now,
         labelled_before=before,
         engine_seconds=sum(float(pairs["seconds"]) for pairs in columns),
+        engine_check=None if checking.report is None else str(checking.report),
     )
 
 
@@ -114,7 +120,7 @@ def _work(
     streams: list[Stream],
     labelled: dict[tuple[str, int], Atoms | str],
     database: Database,
-    queue: EvaluationQueue,
+    queue: CheckingQueue,
     advance: Callable[[], None],
 ) -> int:
     """Label candidates until every stream is complete; returns the number of new labels."""

@@ -2,7 +2,8 @@
 
 Each finished calculation is one row of an ASE database in a directory beside the output, written
 in one transaction, failures included. A structure is recognised by its atoms and cell, so a run
-that was killed, or whose input has grown, calculates what is missing and nothing twice.
+that was killed, or whose input has grown, calculates what is missing and nothing twice, except
+that the engine must first reproduce a label.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from nugget.display import Progress
+from nugget.engines.engine_check import CheckingQueue
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.outcome import Outcome
 from nugget.engines.queue import EvaluationQueue
@@ -32,7 +34,7 @@ DATABASE, SETTINGS = "labels.db", "label.json"
 _ENDING = ".labels"
 
 # Settings of an engine that do not change its results.
-_FREE = ("scratch", "keep_scratch", "time_limit", "retries", "max_failures")
+_FREE = ("scratch", "keep_scratch", "time_limit", "retries", "max_failures", "verify")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class LabelReport:
     calculated_now: int
     failures: list[Failure]
     engine_seconds: float
+    engine_check: str | None = None  # the first check of the engine, if there was one
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -104,10 +107,13 @@ def label(
             known = {key: row for key, row in known.items() if "failure" not in row[1]}
         every = dict(zip(keys, images, strict=True))
         missing = {key: atoms for key, atoms in every.items() if key not in known}
-        count = 0
+        count, checked = 0, None
         for own, part in _by_charge(missing, engine):
+            before = _recorded(every, known, own, engine)
             with EvaluationQueue(own, workers, directory=folder) as queue:
-                count += _work(part, database, queue, own.max_failures, progress)
+                checking = CheckingQueue(queue, own, folder, before, database.versions())
+                count += _work(part, database, checking, own.max_failures, progress)
+                checked = checked or checking.report
         known = _known(database)
     rows = [known[key] for key in keys]
     good = [
@@ -125,7 +131,10 @@ def label(
         if "failure" in row[1]
     ]
     seconds = sum(float(row[1]["seconds"]) for row in known.values())
-    return LabelReport(str(output), str(folder), len(images), len(good), count, failures, seconds)
+    return LabelReport(
+        str(output), str(folder), len(images), len(good), count, failures, seconds,
+        None if checked is None else str(checked),
+    )  # fmt: skip
 
 
 def structure_key(atoms: Atoms) -> str:
@@ -160,6 +169,21 @@ def _by_charge(
 Row = tuple[Atoms, dict[str, Any], dict[str, Any]]
 
 
+def _recorded(
+    images: dict[str, Atoms], known: dict[str, Row], own: EngineConfig, engine: EngineConfig
+) -> Atoms | None:
+    """A structure of the file that has a label with these settings already."""
+    good = {key: images[key] for key, row in known.items() if key in images and _is_good(row)}
+    for settings, part in _by_charge(good, engine):
+        if settings == own:
+            return known[next(iter(part))][0]
+    return None
+
+
+def _is_good(row: Row) -> bool:
+    return "failure" not in row[1]
+
+
 def _known(database: Database) -> dict[str, Row]:
     """The last row of each structure."""
     rows = database.rows()
@@ -171,7 +195,7 @@ def _known(database: Database) -> dict[str, Row]:
 def _work(
     missing: dict[str, Atoms],
     database: Database,
-    queue: EvaluationQueue,
+    queue: CheckingQueue,
     most: int,
     progress: Progress | None,
 ) -> int:

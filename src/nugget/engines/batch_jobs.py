@@ -113,16 +113,21 @@ def job_script(
 
 
 class _JobFuture(Future[Any]):
-    """Removes the directory of its job when the answer is read, and not before."""
+    """Removes the directory of its job when the answer is read, and not before.
+
+    An error is an answer, too. Kept, it would be found again after the machine was repaired.
+    """
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self.directory = directory
 
     def result(self, timeout: float | None = None) -> Any:
-        answer = super().result(timeout)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        return answer
+        try:
+            return super().result(timeout)
+        finally:
+            if self.done() and (self.directory / RESULT).exists():
+                shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @dataclass

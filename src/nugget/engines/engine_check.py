@@ -7,8 +7,10 @@ order and energies that change from call to call are thereby found before anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from ase import Atoms
@@ -21,6 +23,7 @@ from nugget.engines.outcome import Outcome
 from nugget.engines.plausibility import agree, change_and_work
 from nugget.engines.queue import EvaluationQueue
 from nugget.errors import NuggetError
+from nugget.storage.database import changed_versions
 from nugget.structures.geometry import free_mask
 
 #: Evaluates one structure.
@@ -184,26 +187,76 @@ def first_check(first: Atoms, evaluate: EvaluateAgain, seed: int) -> FirstCheck:
     return check
 
 
-class CheckingQueue:
-    """A queue of evaluations that checks the engine with its first success, and corrects that."""
+def refuse_other_energies(
+    atoms: Atoms, evaluate: EvaluateAgain, recorded: Mapping[str, str]
+) -> None:
+    """NuggetError if the engine gives another energy than that recorded for a structure.
 
-    def __init__(self, queue: EvaluationQueue) -> None:
+    recorded : versions of packages at that time.
+    """
+    energy = float(atoms.calc.results["energy"])
+    for fresh in (False, True):  # one result may be false
+        again = evaluate(atoms, fresh)
+        if not again.ok or agree(again.energy, energy, len(atoms)):
+            return
+    raise NuggetError(
+        f"The engine gives {again.energy:.6f} eV for a structure that was recorded with "
+        f"{energy:.6f} eV, so that new results cannot be mixed with the recorded ones "
+        f"({changed_versions(recorded)}). Use the engine with which they began, or start again in "
+        "another place."
+    )
+
+
+class CheckingQueue:
+    """A queue of evaluations that checks the engine with its first success, and corrects that.
+
+    With a recorded result, the engine must first reproduce that instead.
+    """
+
+    def __init__(
+        self,
+        queue: EvaluationQueue,
+        engine: EngineConfig,
+        directory: Path | None = None,
+        known: Atoms | None = None,
+        recorded: Mapping[str, str] | None = None,
+    ) -> None:
+        """`engine` and `directory` are those of `queue`; `recorded` are the versions of `known`."""
         self._queue, self.width = queue, queue.width
+        self._engine, self._directory = engine, directory
+        self._known, self._recorded = known, recorded or {}
         self.report: EngineReport | None = None  # None before the first success
+        self._checked = not engine.verify
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def submit(self, key: int, atoms: Atoms) -> None:
+        if self._known is not None and not self._checked:
+            with self._as_they_are() as evaluate:
+                refuse_other_energies(self._known, evaluate, self._recorded)
+            self._checked = True
         self._queue.submit(key, atoms)
 
     def next(self) -> tuple[int, Outcome]:
         key, outcome = self._queue.next()
-        if outcome.ok and self.report is None:
-            check = first_check(outcome.atoms, self._queue.evaluate, 0)
-            self.report = check.report()
+        if outcome.ok and not self._checked:
+            with self._as_they_are() as evaluate:
+                check = first_check(outcome.atoms, evaluate, 0)
+            self.report, self._checked = check.report(), True
+            check.settled.info = dict(outcome.atoms.info)
             outcome = replace(outcome, atoms=check.settled)
         return key, outcome
+
+    @contextmanager
+    def _as_they_are(self) -> Iterator[EvaluateAgain]:
+        """Evaluates structures without relaxing them."""
+        if not self._engine.relax_steps:
+            yield self._queue.evaluate
+            return
+        still = self._engine.model_copy(update={"relax_steps": 0})
+        with EvaluationQueue(still, 1, directory=self._directory) as own:
+            yield own.evaluate
 
 
 def evaluates_single_atoms(config: EngineConfig) -> bool:

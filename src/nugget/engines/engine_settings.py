@@ -108,6 +108,11 @@ class ExecutionConfig(Section):
         return self.kind in ("dask", "jobs")
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether evaluations run on machines with programs and variables of their own."""
+        return self.kind == "jobs" or self.address is not None or self.cluster != "local"
+
+    @property
     def count(self) -> int:
         """Number of workers on this machine."""
         if self.workers is not None:

@@ -30,6 +30,10 @@ class WalltimeError(NuggetError):
     """The batch job of an evaluation reached its walltime; the same job would reach it again."""
 
 
+class EngineMissingError(NuggetError):
+    """The engine cannot run on the machine of a worker, whatever the structure is."""
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The result of evaluating one structure.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
@@ -21,7 +22,14 @@ from ase import Atoms
 
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.execution import executor_lost, require_alive
-from nugget.engines.outcome import Failure, Outcome, WalltimeError, atoms_dict, atoms_from
+from nugget.engines.outcome import (
+    EngineMissingError,
+    Failure,
+    Outcome,
+    WalltimeError,
+    atoms_dict,
+    atoms_from,
+)
 from nugget.engines.plausibility import Judge, settle
 from nugget.engines.runner import Evaluator
 from nugget.engines.task import SCRATCH, Task
@@ -29,6 +37,8 @@ from nugget.errors import NuggetError
 from nugget.storage.files import refuse_link
 
 _warm = threading.local()
+
+_MISSING = "missing"  # instead of an outcome: why the engine cannot run
 
 _ASK = 1.0  # seconds between two questions whether the executor is lost
 
@@ -49,12 +59,17 @@ def evaluate_plain(
 
     `task` is `Task.to_json()`, `structure` is `Atoms.todict()`, the result is `Outcome.to_json()`.
     The child is reused for the next structure; each thread has its own. `attempt` distinguishes a
-    repetition from the first call, because Dask caches results by their arguments.
+    repetition from the first call, because Dask caches results by their arguments. If the engine
+    cannot run on this machine, the result only says why.
     """
     if getattr(_warm, "task", None) != task:
         if hasattr(_warm, "evaluator"):
             _warm.evaluator.close()
-        _warm.evaluator, _warm.task = Evaluator(Task.from_json(task)), task
+        _warm.task = None
+        try:
+            _warm.evaluator, _warm.task = Evaluator(Task.from_json(task)), task
+        except NuggetError as error:
+            return json.dumps({_MISSING: str(error)})
         _all.add(_warm.evaluator)
     atoms = atoms_from({"structure": structure, "results": {}})
     outcome: Outcome = _warm.evaluator.evaluate(atoms, fresh=fresh)
@@ -142,6 +157,11 @@ class EvaluationQueue:
                 outcome = self._outcome(future.result(), self._atoms[key])
             except WalltimeError as error:
                 outcome = Outcome(self._atoms[key].copy(), Failure.TIMEOUT, str(error))
+            except EngineMissingError:
+                if attempt > self.retries:  # another worker may be on a machine that has it
+                    raise
+                self._start(key, attempt + 1)
+                continue
             except (Exception, CancelledError) as error:
                 if attempt <= self.retries:
                     self._start(key, attempt + 1)
@@ -183,6 +203,8 @@ class EvaluationQueue:
         if self._executor is None:
             local: Outcome = result
             return local
+        if result.startswith(f'{{"{_MISSING}"'):
+            raise EngineMissingError(f"On the machine of a worker: {json.loads(result)[_MISSING]}")
         outcome = Outcome.from_json(result)
         for frame in (outcome.atoms, *outcome.path):
             frame.info = dict(submitted.info)

@@ -24,7 +24,7 @@ from ase.optimize import BFGS
 from pydantic import Field
 
 from nugget.engines.engine import Electrons, Engine, get_engine, start_directory
-from nugget.engines.engine_settings import EngineConfig
+from nugget.engines.engine_settings import EngineConfig, ExecutionConfig
 from nugget.engines.outcome import Failure, Outcome
 from nugget.errors import NuggetError
 from nugget.numerics.arrays import Floats
@@ -76,13 +76,16 @@ class Task(EngineConfig):
         options = {key: _located(value, self.start) for key, value in self.options.items()}
         return self.engine().calculator(self.electrons, self.vacuum, **options)
 
-    def check(self) -> None:
-        """Raise NuggetError if the engine cannot run here or does not support charge or spin.
+    def check(self, execution: ExecutionConfig | None = None) -> None:
+        """Raise NuggetError if the engine cannot run or does not support charge or spin.
 
+        It must be installed here, unless `execution` says that it runs elsewhere: jobs have modules
+        and variables of their own, and the first one ends the run if something is missing there.
         May import the module of `module:factory`: call `require_trust` first.
         """
         engine = self.engine()
-        engine.require(self.options)
+        if execution is None or not execution.is_elsewhere:
+            engine.require(self.options)
         engine.full_options(self.options, self.electrons)
 
 

@@ -25,10 +25,15 @@ import numpy as np
 from ase import Atoms
 from ase.io.jsonio import decode, encode
 
-from nugget.engines.engine_check import atomic_energies, first_check, isolated_atoms
+from nugget.engines.engine_check import (
+    atomic_energies,
+    first_check,
+    isolated_atoms,
+    refuse_other_energies,
+)
 from nugget.engines.engine_settings import EngineConfig
 from nugget.engines.outcome import Outcome, atoms_dict, atoms_from
-from nugget.engines.plausibility import PlausibilityCheck, agree
+from nugget.engines.plausibility import PlausibilityCheck
 from nugget.engines.queue import EvaluationQueue
 from nugget.engines.runner import remove_stale
 from nugget.engines.task import SCRATCH
@@ -36,6 +41,7 @@ from nugget.errors import NuggetError
 from nugget.numerics.threads import one_blas_thread
 from nugget.onthefly.online_model import OnlineModel
 from nugget.settings import Section
+from nugget.storage.database import versions
 from nugget.storage.files import locked, open_file, read_sealed, replacing, write_sealed
 from nugget.structures.io import write_images
 
@@ -219,28 +225,21 @@ class RecordedEngine:
                     self._isolated = atomic_energies(one.atoms for one in outcomes)
         known = [one.atoms for one in self.outcomes if one.ok]
         if begins and self.engine.verify and known:
-            self._refuse_other_energies(known[-1])
+            refuse_other_energies(known[-1], self._queue.evaluate, self._versions())
         self._queue.submit(0, atoms)
         outcome = self._queue.next()[1]
         if self.engine.verify and outcome.ok and not known:
             check = first_check(outcome.atoms, self._queue.evaluate, 0)
-            write_sealed(self.directory / ENGINE_CHECK, {"report": str(check.report())})
+            result = {"report": str(check.report()), "versions": versions()}
+            write_sealed(self.directory / ENGINE_CHECK, result)
             outcome = replace(outcome, atoms=check.settled)
         return outcome
 
-    def _refuse_other_energies(self, atoms: Atoms) -> None:
-        """NuggetError if a resumed run would mix energies of different engines."""
-        assert self._queue is not None
-        energy = float(atoms.calc.results["energy"])
-        for fresh in (False, True):  # one result may be false
-            again = self._queue.evaluate(atoms, fresh)
-            if not again.ok or agree(again.energy, energy, len(atoms)):
-                return
-        raise NuggetError(
-            f"The engine gives {again.energy:.6f} eV for a structure that was recorded with "
-            f"{energy:.6f} eV. Resume the run with the engine that it began with, or start a new "
-            "run."
-        )
+    def _versions(self) -> dict[str, str]:
+        """Packages and their versions when the run began; nothing if it is older."""
+        path = self.directory / ENGINE_CHECK
+        found = read_sealed(path, "remove it").get("versions", {}) if path.exists() else {}
+        return dict(found)
 
     def _append(self, outcome: Outcome) -> None:
         text = outcome.to_json()

@@ -40,7 +40,7 @@ from nugget.search.learner import Learner
 from nugget.search.record import Check, CheckKind, Record, energy_of
 from nugget.search.search_settings import Config
 from nugget.search.store import Store
-from nugget.storage.database import versions
+from nugget.storage.database import changed_versions
 
 #: An evaluation by its iteration, and a step of its final relaxation (0: the evaluation itself).
 Key = tuple[int, int]
@@ -255,17 +255,6 @@ class Checker:
         raise NuggetError(
             f"The engine gives {outcome.energy:.6f} eV for evaluation {record.iteration + 1}, "
             f"which was recorded with {record.energy:.6f} eV, so that new results cannot be mixed "
-            f"with the recorded ones ({_versions_differ(self.store.versions())}). Use the engine "
+            f"with the recorded ones ({changed_versions(self.store.versions())}). Use the engine "
             "that the search began with, or begin a new search."
         )
-
-
-def _versions_differ(recorded: Mapping[str, str]) -> str:
-    """Recorded and present versions that differ."""
-    now = versions()
-    pairs = [
-        f"{name} {recorded.get(name, 'none')} then, {now.get(name, 'none')} now"
-        for name in sorted({*recorded, *now})
-        if recorded.get(name) != now.get(name)
-    ]
-    return "; ".join(pairs) or "all recorded versions are the same as now"

@@ -67,7 +67,7 @@ def check(config: Config, files: Mapping[str, Path]) -> None:
     config = with_files(config, {role: str(file) for role, file in files.items()})
     problem = make_system(config.system, Path())
     task = Task.of(config.engine)
-    task.check()
+    task.check(config.execution)
     if config.system.kind in ("cluster", "molecules"):
         task.electrons.check_spin(problem.numbers)
     _check_k_points(config, problem)

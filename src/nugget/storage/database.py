@@ -180,6 +180,17 @@ def versions() -> dict[str, str]:
     return found
 
 
+def changed_versions(recorded: Mapping[str, str]) -> str:
+    """Recorded and present versions that differ, in words."""
+    now = versions()
+    pairs = [
+        f"{name} {recorded.get(name, 'none')} then, {now.get(name, 'none')} now"
+        for name in sorted({*recorded, *now})
+        if recorded and recorded.get(name) != now.get(name)
+    ]
+    return "; ".join(pairs) or "all recorded versions are the same as now"
+
+
 def _digest(atoms: Atoms, pairs: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """A hash of everything that matters in a row."""
     digest = hashlib.sha256()

@@ -18,7 +18,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +32,7 @@ _PATIENCE = 5.0  # s, with the lock of a process that is gone
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 # .PID.THREAD.partial.NAME: the name keeps its ending, from which writers tell the format.
-_PARTIAL = re.compile(r"\.(\d+)\.\d+\.partial\..+")
+_PARTIAL = re.compile(r"\.(\d+)\.\d+\.partial\.(.+)")
 
 
 def refuse_link(path: Path) -> None:
@@ -64,9 +64,12 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
     """A temporary file to write; it takes the place of `path` at the end of the block.
 
     If the block fails, the old file stays as it was; one that is read-only is refused. With `sync`,
-    the new one is on the disk before it replaces the old one.
+    the new one is on the disk before it replaces the old one. What a killed process left of the
+    same file is removed.
     """
     refuse_read_only(path)
+    with suppress(OSError):  # a directory that cannot be listed, or that is not there
+        _remove_stale(path.parent, path.name)
     partial = path.with_name(f".{os.getpid()}.{threading.get_native_id()}.partial.{path.name}")
     partial.unlink(missing_ok=True)  # nobody else writes under this name, but a link may be there
     try:
@@ -145,12 +148,12 @@ def _owner(text: bytes) -> int | None:
         return None
 
 
-def _remove_stale(directory: Path) -> None:
-    """Remove temporary files whose process is gone."""
-    for file in directory.iterdir():
-        match = _PARTIAL.fullmatch(file.name)
-        if match is not None and not alive(int(match[1])):
-            file.unlink(missing_ok=True)
+def _remove_stale(directory: Path, name: str | None = None) -> None:
+    """Remove temporary files, all or those of `name`, whose process is gone."""
+    for file in os.listdir(directory):
+        match = _PARTIAL.fullmatch(file)
+        if match is not None and name in (None, match[2]) and not alive(int(match[1])):
+            (directory / file).unlink(missing_ok=True)
 
 
 def alive(pid: int) -> bool:
