@@ -57,6 +57,31 @@ def test_the_rule_of_succession() -> None:
     assert Confidence(7, 2).probability == pytest.approx((x * weight).sum() / weight.sum(), 1e-6)
 
 
+def test_no_estimate_where_predictions_do_not_rank_the_lowest_structures() -> None:
+    """Five graphs within 0.4 eV; the predictions of the latter half are wrong by 0.3 or 0.5 eV."""
+    places = [(0, 0, 0), (2.6, 0, 0), (5.2, 0, 0), (7.8, 0, 0), (10.4, 0, 0), (13.0, 0, 0)]
+    chains = [Atoms(f"Au{6 - n}Cu{n}", places) for n in range(5)]  # five graphs by their elements
+
+    def confidence(error: float) -> Confidence:
+        made = RediscoveryCounter()
+        for k in range(20):
+            atoms = chains[k % 5].copy()
+            energy = 0.1 * (k % 5)
+            atoms.calc = SinglePointCalculator(atoms, energy=energy)
+            known = short_key(chains[0])
+            predicted = None if k < 10 else energy + error
+            made.add(Record(k, atoms, "random", predicted=predicted, n_observed=k,
+                            draws=f"{known}:0.0"))  # fmt: skip
+        return made.confidence()
+
+    assert confidence(0.3).probability is not None
+    sure = confidence(0.5)
+    assert sure.probability is None
+    assert sure.no_estimate == (
+        "predictions have errors of 0.5 eV, and the 5 lowest structures differ by 0.4 eV"
+    )
+
+
 def test_what_counts() -> None:
     best = ("star", 1.0)
     made = RediscoveryCounter()
