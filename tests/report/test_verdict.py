@@ -82,7 +82,7 @@ def test_right_and_sure(tmp_path):
 def test_never_rediscovered(tmp_path):
     verdict = judged(tmp_path)
     assert verdict.badge("confidence").level is BAD
-    assert "no independent candidate reached it again" in verdict.text
+    assert "no estimate of confidence, because" in verdict.text
 
 
 def test_rediscovered_once(tmp_path):

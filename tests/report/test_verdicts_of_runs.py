@@ -126,7 +126,7 @@ def test_reference_found(tmp_path):
 def test_uncertain(tmp_path):
     verdict = judged(tmp_path / "run", "Au9", search={"budget": 5})
     assert verdict.badge("confidence").level is BAD
-    assert "no independent candidate reached it again" in verdict.text
+    assert "no estimate of confidence, because" in verdict.text
     assert "σ cannot be judged from 1 prediction." in verdict.sentences
 
 

@@ -246,7 +246,7 @@ def _confidence_sentence(facts: SearchFacts) -> str:
         times = facts.goal.count([facts.best.atoms], images)
         return f"{counted(times, 'evaluation')} reached it; a probability is not estimated here."
     if confidence.probability is None:
-        return "Confidence is low, because no independent candidate reached it again."
+        return f"There is no estimate of confidence, because {confidence.no_estimate}."
     reached = counted(confidence.met, "independent candidate")
     word = _confidence_word(confidence)
     if word == "high":
@@ -271,10 +271,10 @@ def _confidence_badge(facts: SearchFacts) -> list[Badge]:
     confidence = facts.confidence
     if confidence is None:
         return []
-    value = "not rediscovered" if confidence.probability is None else likely(confidence.probability)
+    value = "no estimate" if confidence.probability is None else likely(confidence.probability)
     limits = (
         f"probability that the lowest is found; good from {CONFIDENCE[0]:.0%}, bad below "
-        f"{CONFIDENCE[1]:.0%} or if it was never rediscovered"
+        f"{CONFIDENCE[1]:.0%} or without an estimate"
     )
     return [
         Badge(

@@ -267,7 +267,7 @@ def _facts(status: Status, records: Sequence[Record], sure: Confidence) -> Table
     if (recent := quality(records)) is not None:
         error = f"{1e3 * recent.error:.1f} meV/atom (last {recent.count})"
         calibration = f"rms z {recent.z:.2f}, next σ × {learner.last_scale:.2f}"
-    confidence = "not rediscovered yet"
+    confidence = f"no estimate, because {sure.no_estimate}"
     if sure.probability is not None:
         confidence = f"{sure.probability:.0%} likely the lowest, rediscovered {sure.met} ×"
     above = f"{learner.value(last) - learner.value(best):+.3f} {unit}" if last.ok else ""
