@@ -15,9 +15,10 @@ is the estimate. It assumes that a lower structure, if there is one, is reached 
 easily as the lowest one, and that the model predicts it to be lower. A narrow funnel, or a
 structure whose predicted energy is far too high, breaks this assumption. There is no estimate while
 the search is still improving: the lowest graph must have been known for a third of all evaluations,
-and for longer than any earlier one remained the lowest. There is none either where the predictions
-of the latter half of the search have larger errors (rms) than the energies by which the five lowest
-graphs differ, because the model cannot tell then which structures are lower.
+and for longer than any earlier one remained the lowest. There is none either where three times the
+median error of predictions in the latter half of the search (two standard deviations of a normal
+distribution) exceeds the energies by which the five lowest graphs differ, because the model cannot
+tell then which structures are lower.
 
 **The rules.** `stopping_rules` lists them in order of precedence; the first that applies decides
 how the run ends. A new rule is one more class with a method `check` and one more entry of the list.
@@ -38,6 +39,7 @@ from nugget.search.record import EndReason, EndStatus, Record
 from nugget.structures.identity import graph_key
 
 _LOWEST = 5  # graphs whose energies are compared with the errors of predictions
+_ERRORS = 3.0  # median errors by which they must differ
 
 _LENGTH = 12  # characters of a key; accidental coincidences are impossible in practice
 
@@ -49,7 +51,7 @@ class Confidence:
     met: int  # k, independent rediscoveries
     lower: int  # u
     improving: bool = False  # was the lowest structure found only recently?
-    error: float = 0.0  # rms error of predicted energies in the latter half, eV
+    error: float = 0.0  # median error of predicted energies in the latter half, eV
     spread: float = np.inf  # of the energies of the lowest graphs, eV
 
     @property
@@ -66,9 +68,9 @@ class Confidence:
             return "the lowest structure was found recently"
         if not self.met:
             return "it was not rediscovered from independent starts"
-        if self.error > self.spread:
+        if _ERRORS * self.error > self.spread:
             return (
-                f"predictions have errors of {self.error:.2g} eV, and the {_LOWEST} lowest "
+                f"the median error of predictions is {self.error:.2g} eV, and the {_LOWEST} lowest "
                 f"structures differ by {self.spread:.2g} eV"
             )
         return ""
@@ -145,10 +147,10 @@ class RediscoveryCounter:
         )
 
     def _error(self) -> float:
-        """The rms error of predicted energies in the latter half of the search; 0: not known."""
+        """The median error of predicted energies in the latter half of the search; 0: not known."""
         late = self.records[len(self.records) // 2 :]
-        errors = [r.energy - r.predicted for r in late if r.ok and r.predicted is not None]
-        return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
+        errors = [abs(r.energy - r.predicted) for r in late if r.ok and r.predicted is not None]
+        return float(np.median(errors)) if errors else 0.0
 
     def _spread(self) -> float:
         """The energies by which the lowest graphs differ; infinite for fewer graphs."""
