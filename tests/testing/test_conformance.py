@@ -118,7 +118,7 @@ def registered_parts():
 
 def test_every_kind_is_checked():
     """Systems have tests of their own, tests/systems/test_system_kinds.py."""
-    assert set(CHECKS) == set(registry.ROOMS) - {"system"}
+    assert set(CHECKS) == set(registry.HOMES) - {"system"}
 
 
 @pytest.mark.parametrize(("kind", "name", "part"), list(registered_parts()))

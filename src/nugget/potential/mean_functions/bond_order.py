@@ -84,7 +84,8 @@ def _neighbours(
         for axis in range(3):
             d = positions[j[k], axis] + shift[k, axis] - positions[i[k], axis]
             square += d * d
-        if square < reach[numbers[i[k]], numbers[j[k]]] ** 2:
+        limit = reach[numbers[i[k]], numbers[j[k]]]
+        if square < limit * limit:
             near[k] = True
             first[i[k] + 1] += 1
             first[j[k] + 1] += 1
@@ -124,7 +125,7 @@ def bonds(
             for axis in range(3):
                 unit[m, axis] = v[axis] / r[m]
                 pull[m, axis] = 0.0
-        c2, d2, h = tables.c[za] ** 2, tables.d[za] ** 2, tables.h[za]
+        c2, d2, h = tables.c[za] * tables.c[za], tables.d[za] * tables.d[za], tables.h[za]
         gamma = tables.gamma[za]
         for m in range(n):
             zb = numbers[atoms[first[a] + m]]
@@ -142,7 +143,7 @@ def bonds(
             energies[a] += 0.5 * f[m] * (v_r - order * v_a)
             along = 0.5 * (slope[m] * (v_r - order * v_a))
             along += 0.5 * f[m] * (order * rate_a * v_a - rate_r * v_r)
-            weight = 0.25 * f[m] * v_a * order**3  # dE/dχ
+            weight = 0.25 * f[m] * v_a * order * order * order  # dE/dχ
             for axis in range(3):
                 pull[m, axis] += along * unit[m, axis]
             for k in range(n):
@@ -151,7 +152,7 @@ def bonds(
                 cosine = _dot(unit[m], unit[k])
                 x = h + cosine
                 g = gamma * (1.0 + c2 / d2 - c2 / (d2 + x * x))
-                turn = weight * f[k] * gamma * c2 * 2.0 * x / (d2 + x * x) ** 2
+                turn = weight * f[k] * gamma * c2 * 2.0 * x / ((d2 + x * x) * (d2 + x * x))
                 for axis in range(3):
                     pull[k, axis] += weight * slope[k] * g * unit[k, axis]
                     pull[k, axis] += turn * (unit[m, axis] - cosine * unit[k, axis]) / r[k]
