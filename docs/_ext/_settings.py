@@ -85,7 +85,7 @@ def _type(annotation: Any) -> str:
 def parts() -> str:
     """Every part that has a name in settings and model files."""
     blocks = []
-    for kind in registry.ROOMS:
+    for kind in registry.HOMES:
         lines = [f"## {kind}", "", "| name | options | what it is |", "|---|---|---|"]
         for name in registry.names(kind):
             part = registry.find(kind, name)
