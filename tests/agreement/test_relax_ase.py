@@ -38,6 +38,7 @@ def rattled_clusters():
         yield atoms
 
 
+@pytest.mark.slow
 def test_same_minima_as_bfgs_from_disturbed_clusters():
     images = [Atoms(a.numbers, a.positions) for a in rattled_clusters()]
     for image, r in zip(images, relax(images, on_calculator(EMT()), fmax=1e-4), strict=True):

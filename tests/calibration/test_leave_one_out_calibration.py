@@ -73,6 +73,7 @@ def test_error_bars_hold_for_new_structures(potential: Potential) -> None:
     assert two >= 0.87
 
 
+@pytest.mark.slow
 def test_they_grow_for_other_structures(potential: Potential) -> None:
     alike, unlike = potential.predict(TEST), potential.predict(LARGER)
     per_atom = [

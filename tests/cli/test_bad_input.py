@@ -264,7 +264,9 @@ Search.create(make_config({"system": {"formula": "Au4"}, "engine": {"name": "emt
 """
 
 
-@pytest.mark.parametrize("table", [1, 2, 5])
+@pytest.mark.parametrize(
+    "table", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
+)
 def test_a_kill_while_tables_are_made(here, table):
     command = [sys.executable, "-c", _KILLED, "run", str(table)]
     assert subprocess.run(command, cwd=here).returncode == -signal.SIGKILL
@@ -331,6 +333,7 @@ def test_full_disks(here, model):
     assert left == before
 
 
+@pytest.mark.slow
 def test_terminals_without_greek(here, model):
     commands: list[tuple] = [(command.__name__.replace("_", "-"), "--help") for command in COMMANDS]
     commands += [

@@ -200,9 +200,12 @@ def test_relaxed_structures_carry_no_stale_results() -> None:
 
 @pytest.mark.parametrize(
     ("how", "message"),
-    [("hartree", "times too small: they seem to be in Hartree/Bohr"), ("sign", "wrong sign"),
-     ("permuted", "do not belong to its energies")],
-)  # fmt: skip
+    [
+        ("hartree", "times too small: they seem to be in Hartree/Bohr"),
+        pytest.param("sign", "wrong sign", marks=pytest.mark.slow),
+        pytest.param("permuted", "do not belong to its energies", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.usefixtures("engines")
 def test_a_relaxation_checks_the_forces_of_its_engine(how: str, message: str) -> None:
     """With forces in Hartree/Bohr every start would be converged."""

@@ -318,7 +318,9 @@ def test_a_signal_stops_gracefully_a_second_one_breaks_off():
     assert stopped == [True]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_saves_and_says_how_to_go_on(here, number):
     (here / "slow.py").write_text(
         "import time\nfrom ase.calculators.emt import EMT\n"

@@ -90,6 +90,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues(tmp_path: Path):
     (tmp_path / "slow_engine.py").write_text(SLOW)
     write_images(tmp_path / "in.extxyz", [gold_cluster(4, k) for k in range(8)])

@@ -241,6 +241,7 @@ def stops_once(marker: str) -> str:
     return "done"
 
 
+@pytest.mark.slow
 def test_a_suspended_process_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(execution, "HEARTBEAT", 2.0)
     with make_executor(ExecutionConfig(workers=1)) as executor:
@@ -314,7 +315,14 @@ def suspended() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-@pytest.mark.parametrize("kind", ["processes", "processes hangs", "dask"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "processes",
+        pytest.param("processes hangs", marks=pytest.mark.slow),
+        pytest.param("dask", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupt_ends_the_program_whatever_the_workers_do(tmp_path, kind):
     if kind == "dask":
         pytest.importorskip("distributed")

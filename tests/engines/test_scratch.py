@@ -65,7 +65,7 @@ def wrong_labels(engine: EngineConfig, images: list[Atoms], run: Path, executor=
     return wrong
 
 
-@pytest.mark.parametrize("factory", ["file_emt", "careless"])
+@pytest.mark.parametrize("factory", ["file_emt", pytest.param("careless", marks=pytest.mark.slow)])
 def test_four_at_a_time_never_meet(factory, program, home, tmp_path):
     engine = EngineConfig(name=f"file_engine:{factory}", options={"program": program})
     assert wrong_labels(engine, clusters(20), tmp_path / "run") == 0

@@ -77,7 +77,7 @@ PLACES = [
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("n", [30, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_run_directories(tmp_path, n):
     made(tmp_path / "whole")
     expected = {read: read(tmp_path / "whole") for read, _, _ in PLACES}

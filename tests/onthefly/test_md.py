@@ -128,6 +128,7 @@ def killed(whole: Path, directory: Path, count: int, steps: int, seed: int) -> N
     assert same_model(directory, whole)
 
 
+@pytest.mark.slow
 def test_three_kills_change_nothing(whole, tmp_path):
     killed(whole, tmp_path / "run", 3, 60, seed=0)
 

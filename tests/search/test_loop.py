@@ -126,7 +126,7 @@ def run_and_kill(directory: Path, rng: np.random.Generator, kills: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kills", "budget"), [(3, 12), pytest.param(20, 100, marks=pytest.mark.slow)]
+    ("kills", "budget"), [(2, 8), pytest.param(20, 100, marks=pytest.mark.slow)]
 )
 def test_kill_at_any_moment_loses_nothing(tmp_path: Path, kills: int, budget: int) -> None:
     config = make_config(settings(budget=budget))

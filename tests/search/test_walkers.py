@@ -47,6 +47,7 @@ def test_in_flight_too(tmp_path: Path) -> None:
     assert Search.replay(tmp_path / "run").same
 
 
+@pytest.mark.slow
 def test_they_walk_when_nothing_promises_to_be_lower(tmp_path: Path) -> None:
     search = Search.create(config(walk="exploring", budget=30, candidates=10), tmp_path / "run")
     search.run()
