@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 import numpy as np
@@ -12,7 +13,19 @@ from matplotlib.textpath import text_to_path
 #: Size of the outlines; lengths are divided by it, so that they are in em.
 UNIT = 100.0
 FONT = FontProperties(size=UNIT, math_fontfamily="stix")
+TAG = re.compile(r"\\tag\{([^}]*)\}")
+SPLIT = re.compile(r"\\begin\{split\}(.*)\\end\{split\}", re.DOTALL)
 LETTER = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
+
+
+def displayed(latex: str) -> tuple[list[str], str]:
+    r"""Lines of a displayed equation, and its number or nothing.
+
+    `\tag{7}` numbers the equation; `split` breaks it into lines.
+    """
+    text, tag = TAG.sub("", latex), TAG.search(latex)
+    text = SPLIT.sub(r"\1", text).replace("&", " ").replace(r"\frac", r"\dfrac")
+    return [outline(line) for line in text.split(r"\\")], tag[1] if tag else ""
 
 
 def outline(latex: str) -> str:

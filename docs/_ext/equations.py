@@ -6,16 +6,12 @@ Outlines look the same everywhere and take the colour of the text, in both theme
 
 from __future__ import annotations
 
-import re
 from html import escape
 from typing import Any
 
-from _outlines import outline
+from _outlines import displayed, outline
 from docutils import nodes
 from sphinx.application import Sphinx
-
-_TAG = re.compile(r"\\tag\{([^}]*)\}")
-_SPLIT = re.compile(r"\\begin\{split\}(.*)\\end\{split\}", re.DOTALL)
 
 
 def visit_math(writer: Any, node: nodes.math) -> None:
@@ -25,12 +21,10 @@ def visit_math(writer: Any, node: nodes.math) -> None:
 
 
 def visit_math_block(writer: Any, node: nodes.math_block) -> None:
-    r"""A displayed equation. `\tag{7}` numbers it; `split` breaks it into lines."""
-    text, tag = _TAG.sub("", node.astext()), _TAG.search(node.astext())
-    text = _SPLIT.sub(r"\1", text).replace("&", " ").replace(r"\frac", r"\dfrac")
-    lines = text.split(r"\\")
-    equation = "<br>".join(outline(line) for line in lines)
-    number = f'<span class="eqno">({escape(tag[1])})</span>' if tag else ""
+    """A displayed equation."""
+    lines, tag = displayed(node.astext())
+    equation = "<br>".join(lines)
+    number = f'<span class="eqno">({escape(tag)})</span>' if tag else ""
     anchor = f' id="{escape(node["ids"][0])}"' if node.get("ids") else ""
     writer.body.append(
         f'<div class="math-block"{anchor}><div class="equation">{equation}</div>{number}</div>\n'

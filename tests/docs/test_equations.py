@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,13 @@ from doc_pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
-from _outlines import outline
+from _outlines import displayed, outline
 
 NUMBER = r"-?\d+\.\d+"
+
+
+DISPLAYED = re.compile(r"^\$\$(.+?)\$\$", re.DOTALL | re.MULTILINE)
+PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if DISPLAYED.search(p.read_text())]
 
 
 def box(svg: str) -> list[float]:
@@ -52,3 +57,9 @@ def test_the_label_is_the_formula_for_readers_that_do_not_see_it() -> None:
 def test_a_command_that_is_unknown_is_an_error() -> None:
     with pytest.raises(ValueError, match="Unknown symbol"):
         outline(r"\nosuchcommand")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_displayed_equations_are_drawn(page: Path) -> None:
+    for latex in DISPLAYED.findall(page.read_text()):
+        assert displayed(latex)[0]
