@@ -74,12 +74,13 @@ def _per_atom(training: Training) -> Iterator[LabelFinding]:
     sizes, shares = training.batch.sizes, _shares(training)
     if sizes.max() < _SIZES * sizes.min():
         return
-    errors = []
-    for label, counts in ((training.energy / sizes, sizes), (training.energy, 1.0)):
-        errors.append(
-            float(np.mean(np.abs(label - shares @ least_absolute(shares, label)) * counts))
-        )
-    if errors[1] < _PER_ATOM * errors[0]:
+
+    def left(label: Floats) -> Floats:
+        """What one energy per element does not explain."""
+        return np.abs(label - shares @ least_absolute(shares, label))
+
+    as_total, as_given = left(training.energy / sizes) * sizes, left(training.energy)
+    if as_given.mean() < _PER_ATOM * as_total.mean():
         yield LabelFinding(
             Finding.PER_ATOM, (),
             "The energies do not grow with the number of atoms, so they are probably energies per "

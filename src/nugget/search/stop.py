@@ -38,8 +38,8 @@ from nugget.numerics.arrays import Floats
 from nugget.search.record import EndReason, EndStatus, Record
 from nugget.structures.identity import graph_key
 
-_LOWEST = 5  # graphs whose energies are compared with the errors of predictions
-_ERRORS = 3.0  # median errors by which they must differ
+# The lowest graphs must differ by more than this many median errors of predictions.
+_LOWEST, _ERRORS = 5, 3.0
 
 _LENGTH = 12  # characters of a key; accidental coincidences are impossible in practice
 
