@@ -24,7 +24,8 @@ from nugget.gp.inducing import PivotedCholesky
 from nugget.gp.kernels import RBF, Kernel
 from nugget.gp.kernels.sum_kernel import SumKernel
 from nugget.potential.builder import ModelSettings, PartSettings
-from nugget.potential.mean_functions.base import MeanFunction, SumMeanFunction, as_mean_function
+from nugget.potential.mean_choice import with_mean
+from nugget.potential.mean_functions.base import MeanFunction, as_mean_function
 from nugget.potential.mean_functions.bond_order import BondOrder
 from nugget.potential.mean_functions.fitted_form import unexplained
 from nugget.potential.mean_functions.second_moment import SecondMoment
@@ -189,7 +190,7 @@ def auto(
     forms = _cohesion(sample, use_forces) if cohesion else []
     if forms:
         best, form = trials.of_forms(plain, forms)
-        mean = _sum(plain, form)
+        mean = with_mean(plain, form)
         without = f"{best}, no {form.name}"
         trials.attempt(without, trials.recipes[best], plain)
         if trials.score(without) < trials.score(best) - _BETTER:
@@ -263,9 +264,9 @@ class _Trials:
     def of_forms(self, plain: MeanFunction, forms: Sequence[Cohesion]) -> tuple[str, Cohesion]:
         """The best of all ranges with any of the mean functions, and this mean function."""
         first, *others = forms
-        best = {self.of_ranges(_sum(plain, first)): first}
+        best = {self.of_ranges(with_mean(plain, first)): first}
         for form in others:
-            best[self.of_ranges(_sum(plain, form), f", {form.name}")] = form
+            best[self.of_ranges(with_mean(plain, form), f", {form.name}")] = form
         name = min(best, key=self.score)
         return name, best[name]
 
@@ -276,11 +277,6 @@ class _Trials:
         batch = as_batch(self.sample)
         pairs = find_pairs(batch, max(one.cutoff for one in recipe.ranges))
         return 2 * len(pairs.i) <= _NEIGHBOURS * len(batch.positions)
-
-
-def _sum(plain: MeanFunction, form: Cohesion) -> MeanFunction:
-    parts = plain.parts if isinstance(plain, SumMeanFunction) else (plain,)
-    return SumMeanFunction((*parts, form))
 
 
 def _cohesion(sample: Sequence[Atoms], use_forces: bool | None) -> list[Cohesion]:

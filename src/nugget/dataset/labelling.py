@@ -104,7 +104,7 @@ def label(
         keys = [structure_key(atoms) for atoms in images]
         known = _known(database)
         if retry:
-            known = {key: row for key, row in known.items() if "failure" not in row[1]}
+            known = {key: row for key, row in known.items() if _is_good(row)}
         every = dict(zip(keys, images, strict=True))
         missing = {key: atoms for key, atoms in every.items() if key not in known}
         count, checked = 0, None
@@ -119,7 +119,7 @@ def label(
     good = [
         _with_results(atoms, row[0])
         for atoms, row in zip(images, rows, strict=True)
-        if "failure" not in row[1]
+        if _is_good(row)
     ]
     if good:
         if reference_keys:
