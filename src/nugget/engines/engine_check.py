@@ -202,8 +202,8 @@ def refuse_other_energies(
     raise NuggetError(
         f"The engine gives {again.energy:.6f} eV for a structure that was recorded with "
         f"{energy:.6f} eV, so that new results cannot be mixed with the recorded ones "
-        f"({changed_versions(recorded)}). Use the engine with which they began, or start again in "
-        "another place."
+        f"({changed_versions(recorded)}). Use the engine that gave the recorded ones, or write "
+        "the new ones elsewhere."
     )
 
 
